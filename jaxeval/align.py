@@ -1,0 +1,306 @@
+"""From frames to stages: predicates find where each sub-task ends, elapsed time becomes a progress bin.
+
+Written for one episode (poses [T, N, 7], time [T], valid [T], gripper width [T]); the caller vmaps over episodes.
+Everything is relative to the task's own bodies, so a change of world frame changes nothing.
+Source: SPECTRA III-A1; the predicates are "pose-based heuristics" there, and ours here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxeval import se3
+from jaxeval.types import Predicate, TaskSpec
+
+Track = Bool[Array, " T"]
+
+
+class Signals(NamedTuple):
+    """What predicates look at. ``start`` is the first frame of the current sub-task."""
+
+    poses: Float[Array, "T N 7"]
+    time_s: Float[Array, " T"]
+    valid: Bool[Array, " T"]
+    gripper_width_m: Float[Array, " T"]
+    joints: Float[Array, "T Q"]
+    start: Int[Array, ""]
+
+
+class Alignment(NamedTuple):
+    """Where each sub-task ends and which progress bin each frame belongs to.
+
+    ``ends``: first frame at which the sub-task's predicates hold (T when never). ``reached``: whether they ever do.
+    ``bins``: p * M + m, -1 for invalid frames. ``started_s``/``ended_s``: the sub-task's bounds in seconds.
+    """
+
+    ends: Int[Array, " P"]
+    reached: Bool[Array, " P"]
+    bins: Int[Array, " T"]
+    started_s: Float[Array, " P"]
+    ended_s: Float[Array, " P"]
+
+    @property
+    def duration_s(self) -> Float[Array, " P"]:
+        return self.ended_s - self.started_s
+
+
+# ------------------------------------------------------------------------------------------- the closed vocabulary
+
+
+class Frames(NamedTuple):
+    """Names resolved to columns: body -> N, joint -> Q; the support and its upward axis."""
+
+    bodies: tuple[str, ...]
+    joints: tuple[str, ...]
+    support: str
+    gripper: str
+
+    def of(self, signals: Signals, body: str) -> Float[Array, "T 7"]:
+        return signals.poses[:, self.bodies.index(body)]
+
+
+def _position_in(T_w_a: Float[Array, "T 7"], T_w_b: Float[Array, "T 7"]) -> Float[Array, "T 3"]:
+    return jax.vmap(se3.relative_pose)(T_w_a, T_w_b)[:, 4:]
+
+
+def _since_start(x: Float[Array, " T"], s: Signals, worst: float) -> Float[Array, " T"]:
+    """``x`` where the current sub-task has begun and the frame is valid, else ``worst`` (neutral for a running max)."""
+    frames = jnp.arange(x.shape[0])
+    return jnp.where((frames >= s.start) & s.valid, x, worst)
+
+
+def _earlier(s: Signals, window_s: float) -> tuple[Int[Array, " T"], Track]:
+    """Index of the frame ``window_s`` before each frame, and whether the episode reaches that far back."""
+    then = s.time_s - window_s
+    index = jnp.searchsorted(s.time_s, then + 1e-4, side="right") - 1
+    return jnp.maximum(index, 0), index >= 0
+
+
+def _moved(track: Float[Array, "T 7"], s: Signals, window_s: float) -> tuple[Float[Array, " T"], Track]:
+    """Metres between each frame's position and the one a window earlier."""
+    index, reaches = _earlier(s, window_s)
+    return jax.vmap(se3.safe_norm)(track[:, 4:] - track[index, 4:]), reaches
+
+
+def _gripper_closing(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The gripper is ``value`` m narrower than it has been in this sub-task."""
+    widest = jax.lax.cummax(_since_start(s.gripper_width_m, s, -jnp.inf))
+    return s.gripper_width_m <= widest - p.value
+
+
+def _gripper_opening(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The gripper is ``value`` m wider than it has been in this sub-task."""
+    narrowest = jax.lax.cummin(_since_start(s.gripper_width_m, s, jnp.inf))
+    return s.gripper_width_m >= narrowest + p.value
+
+
+def _gripper_closed(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The gripper is narrower than at its widest and has changed by less than ``value`` m over ``window_s``."""
+    index, reaches = _earlier(s, p.window_s)
+    widest = jnp.max(jnp.where(s.valid, s.gripper_width_m, -jnp.inf))
+    still = jnp.abs(s.gripper_width_m - s.gripper_width_m[index]) < p.value
+    return reaches & still & (s.gripper_width_m < widest - p.value)
+
+
+def _gripper_open(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The gripper is at least ``value`` m wide."""
+    return s.gripper_width_m >= p.value
+
+
+def _lifted(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The body is ``value`` m above its height when the sub-task began (along the support's z axis)."""
+    height = _position_in(f.of(s, p.body), f.of(s, p.other or f.support))[:, 2]
+    return height >= height[jnp.clip(s.start, 0, height.shape[0] - 1)] + p.value
+
+
+def _distance(p: Predicate, f: Frames, s: Signals) -> Float[Array, " T"]:
+    axes = jnp.asarray([float(axis in p.axes) for axis in "xyz"], s.poses.dtype)
+    position = _position_in(f.of(s, p.body), f.of(s, p.other))
+    offset = jnp.asarray(p.offset_m, s.poses.dtype)
+    return jax.vmap(lambda x: se3.safe_norm((x - offset) * axes))(position)
+
+
+def _near(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The body is within ``value`` m of ``offset_m`` in the other body's frame, along ``axes``."""
+    return _distance(p, f, s) <= p.value
+
+
+def _away(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The body is more than ``value`` m from ``offset_m`` in the other body's frame, along ``axes``."""
+    return _distance(p, f, s) > p.value
+
+
+def _still_in_gripper(p: Predicate, f: Frames, s: Signals) -> tuple[Float[Array, " T"], Track]:
+    in_gripper = jax.vmap(se3.relative_pose)(f.of(s, p.body), f.of(s, f.gripper))
+    return _moved(in_gripper, s, p.window_s)
+
+
+def _held(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The body has moved less than ``value`` m in the gripper's frame over ``window_s`` while the gripper moved more."""
+    moved, reaches = _still_in_gripper(p, f, s)
+    gripper_moved, _ = _moved(f.of(s, f.gripper), s, p.window_s)
+    return reaches & (moved < p.value) & (gripper_moved > p.value)
+
+
+def _released(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The body has moved more than ``value`` m in the gripper's frame over ``window_s``."""
+    moved, reaches = _still_in_gripper(p, f, s)
+    return reaches & (moved > p.value)
+
+
+def _moving(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The body is ``value`` m from where it was when the sub-task began (in the support's frame)."""
+    position = _position_in(f.of(s, p.body), f.of(s, p.other or f.support))
+    origin = position[jnp.clip(s.start, 0, position.shape[0] - 1)]
+    return jax.vmap(lambda x: se3.safe_norm(x - origin))(position) >= p.value
+
+
+def _at_rest(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The body has moved less than ``value`` m over ``window_s``."""
+    moved, reaches = _moved(f.of(s, p.body), s, p.window_s)
+    return reaches & (moved < p.value)
+
+
+def _joint_past(p: Predicate, f: Frames, s: Signals) -> Track:
+    """The joint has covered the fraction ``value`` of its way from ``offset_m[0]`` to ``offset_m[1]`` (rad or m)."""
+    low, high, _ = p.offset_m
+    return (s.joints[:, f.joints.index(p.body)] - low) / (high - low) >= p.value
+
+
+PREDICATES: dict[str, Callable[[Predicate, Frames, Signals], Track]] = {
+    "gripper_closing": _gripper_closing,
+    "gripper_closed": _gripper_closed,
+    "gripper_opening": _gripper_opening,
+    "gripper_open": _gripper_open,
+    "lifted": _lifted,
+    "near": _near,
+    "away": _away,
+    "held": _held,
+    "released": _released,
+    "moving": _moving,
+    "at_rest": _at_rest,
+    "joint_past": _joint_past,
+}
+"""Everything a sub-task's ``until`` may say; the first line of each function is its meaning."""
+
+_NEEDS_GRIPPER_FRAME = ("held", "released")
+
+
+def missing_bodies(predicate: Predicate, spec: TaskSpec, bodies: tuple[str, ...]) -> tuple[str, ...]:
+    """Bodies that a predicate needs and that the episode does not have."""
+    needs = {predicate.body, predicate.other} - {""}
+    if predicate.kind == "joint_past":
+        needs = set()
+    if predicate.kind in _NEEDS_GRIPPER_FRAME:
+        needs |= {spec.gripper}
+    if predicate.kind in ("lifted", "moving") and not predicate.other:
+        needs |= {spec.support}
+    return tuple(sorted(needs - set(bodies)))
+
+
+# ----------------------------------------------------------------------------------------------------- alignment
+
+
+def align_episode(
+    poses: Float[Array, "T N 7"],
+    time_s: Float[Array, " T"],
+    valid: Bool[Array, " T"],
+    gripper_width_m: Float[Array, " T"],
+    *,
+    spec: TaskSpec,
+    bodies: tuple[str, ...],
+    bins_n: int,
+    mean_duration_s: Float[Array, " P"] | None = None,
+    joints: Float[Array, "T Q"] | None = None,
+    joint_names: tuple[str, ...] = (),
+) -> Alignment:
+    """Sub-task boundaries and the progress bin of every frame.
+
+    Sub-tasks are latched and ordered: each ends at the first valid frame, after the end of the one before, at which all
+    its predicates hold; that frame opens the next. Within a sub-task elapsed time maps to [0, 1) and to ``bins_n``
+    equal bins. Frames after the last boundary belong to the last bin. In a sub-task that is never finished, elapsed
+    time is divided by ``mean_duration_s`` (its mean over the demonstrations) and capped in its last bin.
+    A predicate on a body that the episode does not have is left out (a sub-task with none left is never reached).
+    Source: SPECTRA III-A1; progress inside an unfinished sub-task is our reading.
+    """
+    T = poses.shape[0]
+    frames = jnp.arange(T)
+    names = Frames(bodies, joint_names, spec.support, spec.gripper)
+    joints = jnp.zeros((T, 0), poses.dtype) if joints is None else joints
+    previous = jnp.argmax(valid).astype(jnp.int32)
+    alive = jnp.any(valid)
+    ends, reached, progress_bins = [], [], jnp.full(T, -1, jnp.int32)
+    started_s, ended_s = [], []
+    last = jnp.max(jnp.where(valid, time_s, time_s[0]))
+    for p, sub_task in enumerate(spec.sub_tasks):
+        signals = Signals(poses, time_s, valid, gripper_width_m, joints, previous)
+        usable = [u for u in sub_task.until if not missing_bodies(u, spec, bodies)]
+        holds = valid & (frames > previous) & alive & (len(usable) > 0)
+        for predicate in usable:
+            holds = holds & PREDICATES[predicate.kind](predicate, names, signals)
+        found = jnp.any(holds)
+        end = jnp.where(found, jnp.argmax(holds), T).astype(jnp.int32)
+        start_time = time_s[jnp.clip(previous, 0, T - 1)]
+        end_time = jnp.where(found, time_s[jnp.clip(end, 0, T - 1)], last)
+        length = end_time - start_time
+        if mean_duration_s is not None:
+            length = jnp.where(found, length, mean_duration_s[p])
+        fraction = (time_s - start_time) / jnp.maximum(length, 1e-6)
+        m = jnp.clip(jnp.floor(fraction * bins_n + 1e-4), 0, bins_n - 1).astype(jnp.int32)
+        inside = alive & (frames >= previous) & (frames < end)
+        progress_bins = jnp.where(inside, p * bins_n + m, progress_bins)
+        ends.append(end)
+        reached.append(found)
+        started_s.append(start_time)
+        ended_s.append(end_time)
+        alive, previous = alive & found, end
+    after = alive & (frames >= previous)
+    progress_bins = jnp.where(after, len(spec.sub_tasks) * bins_n - 1, progress_bins)
+    return Alignment(
+        jnp.stack(ends),
+        jnp.stack(reached),
+        jnp.where(valid, progress_bins, -1),
+        jnp.stack(started_s),
+        jnp.stack(ended_s),
+    )
+
+
+def bin_poses(
+    relative: Float[Array, "J T 7"], bins: Int[Array, " T"], *, sub_tasks_n: int, bins_n: int
+) -> tuple[Float[Array, "J L 7"], Bool[Array, " L"], Bool[Array, "J L"]]:
+    """Representative relative pose of every progress bin: (poses, seen, converged).
+
+    Lie mean of the frames in the bin; a bin without frames (a sub-task shorter than M frames) is filled by the geodesic
+    between the neighbouring bins of the same sub-task and is not ``seen``. Source: SPECTRA III-A1; filling is ours.
+    """
+    L = sub_tasks_n * bins_n
+    poses, seen, converged = jax.vmap(lambda track: se3.segment_lie_mean(track, bins, segments_n=L))(relative)
+    seen = seen[0] if relative.shape[0] else jnp.zeros(L, bool)
+    slots = jnp.arange(L).reshape(sub_tasks_n, bins_n)
+    have = seen.reshape(sub_tasks_n, bins_n)
+    before = jax.lax.cummax(jnp.where(have, slots, -1), axis=1)
+    after = jax.lax.cummin(jnp.where(have, slots, L), axis=1, reverse=True)
+    before, after = jnp.where(before < 0, after, before), jnp.where(after >= L, before, after)
+    before, after = before.reshape(L), after.reshape(L)
+    exists = (before >= 0) & (before < L)  # False throughout a sub-task that was never entered
+    before, after = jnp.clip(before, 0, L - 1), jnp.clip(after, 0, L - 1)
+    span = jnp.maximum(after - before, 1)
+    fraction = jnp.where(after > before, (jnp.arange(L) - before) / span, 0.0).astype(poses.dtype)
+    fill = jax.vmap(jax.vmap(se3.interpolate), in_axes=(0, 0, None))
+    filled = fill(poses[:, before], poses[:, after], fraction)
+    use = seen | ~exists
+    return jnp.where(use[None, :, None], poses, filled), seen, converged | ~seen[None]
+
+
+def relative_tracks(
+    poses: Float[Array, "T N 7"], columns: tuple[tuple[int, int], ...]
+) -> Float[Array, "J T 7"]:
+    """Relative pose track ``T_b_a`` of every pair, given as columns (a, b) of ``poses``."""
+    a = poses[:, jnp.asarray([c[0] for c in columns])]
+    b = poses[:, jnp.asarray([c[1] for c in columns])]
+    return jnp.swapaxes(jax.vmap(jax.vmap(se3.relative_pose))(a, b), 0, 1)

@@ -1,0 +1,490 @@
+"""Geometric execution quality Q (SPECTRA): what demonstrations constrain, and how far an execution departs from it.
+
+Notation of the paper in words: pair j, progress bin l = p * M + m, demonstration k, tangent direction i.
+
+    d_jl    = (rho, S phi) of Log(nominal_jl^-1 T_j)              scaled deviation, metres        (III-A2)
+    C_jl    = 1/(K-1) sum_k d d^T = V diag(sigma^2) V^T           spread of the demonstrations    (III-A3)
+    pinned  : sigma < sigma_pin,  sigma floored at sigma_0                                        (III-A3)
+    z_ji(t) = |v_i^T d_j(t)| / sigma_i,  e = max(0, z - z_0)      excess deviation                (III-B1)
+    c(t)    = sum_j sum_pinned e / number of pinned directions    frame cost                      (III-B1)
+    Q       = G exp(-mean_t c(t))                                 quality, G the terminal gate    (III-B2)
+
+The printed formulas of III-A2 to III-B2 are lost; these are our reading of the prose, the tables and the ablations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxeval import align, se3
+from jaxeval.types import STATIC, Pair, Reference, TaskSpec, pytree
+
+PENALTIES = ("hinge", "squared", "saturating")
+WEIGHTINGS = ("frames", "progress")
+
+GATE_OPEN, GATE_SUB_TASK, GATE_TERMINAL, GATE_SUCCESS = 0, 1, 2, 3
+STATUS_OK, STATUS_NO_VALID_FRAMES, STATUS_NOTHING_PINNED = 0, 1, 2
+STATUS_SENTENCES = {
+    STATUS_OK: "ok",
+    STATUS_NO_VALID_FRAMES: "fewer than two valid frames",
+    STATUS_NOTHING_PINNED: "no pinned direction in any frame: nothing to judge",
+}
+
+
+@pytree
+class GeometricParams:
+    """How Q is set. Floats are leaves, so a sweep over them is one vmapped call.
+
+    ``sigma_pin_m``: directions with a smaller spread are pinned (sigma_pin, 4 mm). ``sigma_0_m``: floor of the spread
+    (sigma_0, 3 mm). ``z_0``: admissible radius in spreads (1.5). ``term_factor``: the terminal gate opens at the
+    demonstrations' largest terminal deviation times this. ``z_0_quantile``: with ``calibrated``, z_0 is this quantile
+    of the demonstrations' own leave-one-out z instead. ``penalty``: hinge e, squared e^2, saturating 1 - exp(-e).
+    ``weighting``: every frame counts the same, or every progress bin does.
+    """
+
+    sigma_pin_m: float | Float[Array, ""] = 0.004
+    sigma_0_m: float | Float[Array, ""] = 0.003
+    z_0: float | Float[Array, ""] = 1.5
+    term_factor: float | Float[Array, ""] = 1.5
+    z_0_quantile: float | Float[Array, ""] = 0.95
+    calibrated: bool = field(default=False, metadata=STATIC)
+    penalty: str = field(default="hinge", metadata=STATIC)
+    weighting: str = field(default="frames", metadata=STATIC)
+
+    def check(self) -> GeometricParams:
+        """Itself, or ValueError in one sentence. Call it on the host, before jit."""
+        if self.penalty not in PENALTIES:
+            raise ValueError(f"metric.penalty is '{self.penalty}'; expected one of {', '.join(PENALTIES)}")
+        if self.weighting not in WEIGHTINGS:
+            raise ValueError(f"metric.weighting is '{self.weighting}'; expected one of {', '.join(WEIGHTINGS)}")
+        for name in ("sigma_pin_m", "sigma_0_m", "z_0", "term_factor"):
+            value = float(getattr(self, name))
+            if not value > 0:
+                raise ValueError(f"metric.{name} is {value}; expected a positive number")
+        if not 0 < float(self.z_0_quantile) < 1:
+            raise ValueError(f"metric.z_0_quantile is {float(self.z_0_quantile)}; expected a number between 0 and 1")
+        if float(self.sigma_0_m) >= float(self.sigma_pin_m):
+            raise ValueError(
+                f"metric.sigma_0_m ({float(self.sigma_0_m)} m) is not below metric.sigma_pin_m "
+                f"({float(self.sigma_pin_m)} m): no direction would ever be pinned and every Q would be 1; "
+                "lower the floor or raise the threshold"
+            )
+        return self
+
+
+class Constraints(NamedTuple):
+    """Constrained directions of every pair and bin, smallest spread first.
+
+    ``directions[j, l, :, i]`` is v_i in scaled tangent coordinates (rho, S phi); ``sigma_m`` is floored; ``free`` marks
+    directions of a declared continuous symmetry, which are never pinned.
+    """
+
+    directions: Float[Array, "J L 6 6"]
+    sigma_m: Float[Array, "J L 6"]
+    pinned: Bool[Array, "J L 6"]
+    free: Float[Array, "J L 6 6"]
+
+
+@pytree
+class GeometricQuality:
+    """Q of one execution and every part of it.
+
+    ``q`` in [0, 1], higher is better; NaN only where ``status`` is not 0 (see STATUS_SENTENCES). ``gate_free`` is
+    exp(-mean cost), what a reward differentiates. ``gate_code``: 0 open, 1 sub-task ``gate_index`` never reached,
+    2 terminal pose off in pair ``gate_index // 6``, direction ``gate_index % 6``, 3 the success flag is False.
+    Costs are dimensionless, lower is better; pair costs add up to the mean frame cost, and so do direction costs
+    (axis c of a pair's nominal frame takes the share v_ic^2 of direction i). A sub-task's cost is the mean over its frames.
+    """
+
+    q: Float[Array, ""]
+    gate_free: Float[Array, ""]
+    gate: Bool[Array, ""]
+    gate_code: Int[Array, ""]
+    gate_index: Int[Array, ""]
+    status: Int[Array, ""]
+    frame_cost: Float[Array, " T"]
+    frame_pair_cost: Float[Array, "J T"]
+    pair_cost: Float[Array, " J"]
+    direction_cost: Float[Array, "J 6"]
+    sub_task_cost: Float[Array, " P"]
+    worst_frame: Int[Array, ""]
+    worst_pair: Int[Array, ""]
+    worst_direction: Int[Array, ""]
+    worst_sub_task: Int[Array, ""]
+    worst_z: Float[Array, ""]
+    worst_deviation: Float[Array, "6"]  # unscaled (rho, phi) of the worst pair at the worst frame: metres, radians
+    worst_axis: Float[Array, "6"]  # v of the worst direction
+
+
+# ------------------------------------------------------------------------------------------------------ the reference
+
+
+def pair_geometry(spec: TaskSpec, pair: Pair, scale: Float[Array, "3 3"]) -> se3.PairGeometry:
+    """Scale and declared symmetries of a pair. A named frame has its body's symmetry only if it declares one."""
+    return se3.PairGeometry(scale, spec.body(pair.a).symmetry, spec.body(pair.b).symmetry)
+
+
+def fit_reference(
+    relative: Float[Array, "K J T 7"],
+    bins: Int[Array, "K T"],
+    duration_s: Float[Array, "K P"],
+    demo_valid: Bool[Array, " K"],
+    *,
+    scale: Float[Array, "J 3 3"],
+    pairs: tuple[Pair, ...],
+    spec: TaskSpec,
+    bins_n: int,
+    deviation: str = "se3_log",
+) -> Reference:
+    """Learn nominal relative poses and their spread from K demonstrations of one task.
+
+    ``relative[k, j, t]`` is T_b_a of pair j; ``bins`` from :func:`jaxeval.align.align_episode` (-1: not a frame);
+    demonstrations with ``demo_valid`` False do not count (so that one padded set serves many subsets, by vmap).
+    Returns the Reference; nothing of it is differentiated. K below 7 pins directions for lack of samples.
+    Source: SPECTRA III-A1 to III-A3 (our reading). Every demonstration must have reached every sub-task.
+    """
+    P = len(spec.sub_tasks)
+    represent = jax.vmap(lambda tracks, b: align.bin_poses(tracks, b, sub_tasks_n=P, bins_n=bins_n))
+    poses, seen, converged_bins = represent(relative, bins)  # [K, J, L, 7], [K, L], [K, J, L]
+    weights = demo_valid.astype(relative.dtype)
+    last_frame = jnp.max(jnp.where(bins >= 0, jnp.arange(bins.shape[1]), 0), axis=1)
+    final = jax.vmap(lambda tracks, t: tracks[:, t])(relative, last_frame)  # [K, J, 7]
+
+    nominal, converged, deviations, terminal = [], [], [], []
+    for j, pair in enumerate(pairs):  # symmetries are static and differ by pair
+        geometry = pair_geometry(spec, pair, scale[j])
+        mean = jax.vmap(lambda T, g=geometry: se3.lie_mean(T, weights, geometry=g))(jnp.swapaxes(poses[:, j], 0, 1))
+        free = jax.vmap(lambda T, g=geometry: se3.free_projector(T, g))(mean.pose)
+
+        def deviate(T: Float[Array, "7"], n: Float[Array, "7"], f: Float[Array, "6 6"], g: se3.PairGeometry = geometry):
+            return se3.deviation(n, T, g, free=f, kind=deviation)
+
+        per_demo = jax.vmap(jax.vmap(deviate), in_axes=(0, None, None))(poses[:, j], mean.pose, free)
+        nominal.append(mean.pose)
+        converged.append(mean.converged & mean.unique & jnp.all(converged_bins[:, j] | ~demo_valid[:, None], axis=0))
+        deviations.append(per_demo)
+        terminal.append(jax.vmap(deviate, in_axes=(0, None, None))(final[:, j], mean.pose[-1], free[-1]))
+    total = jnp.maximum(jnp.sum(weights), 1.0)
+    return Reference(
+        nominal=jnp.stack(nominal),
+        deviations=jnp.stack(deviations, axis=1),
+        seen=jnp.broadcast_to(seen[:, None], (seen.shape[0], len(pairs), seen.shape[1])),
+        terminal=jnp.stack(terminal, axis=1),
+        demo_valid=demo_valid,
+        converged=jnp.stack(converged),
+        scale=scale,
+        duration_s=jnp.sum(duration_s * weights[:, None], axis=0) / total,
+        pairs=pairs,
+        spec=spec,
+        bins_n=bins_n,
+        deviation=deviation,
+    )
+
+
+def _free(reference: Reference) -> Float[Array, "J L 6 6"]:
+    return jnp.stack(
+        [
+            jax.vmap(lambda T, g=pair_geometry(reference.spec, p, reference.scale[j]): se3.free_projector(T, g))(
+                reference.nominal[j]
+            )
+            for j, p in enumerate(reference.pairs)
+        ]
+    )
+
+
+def _axes_of_spread(
+    covariance: Float[Array, "6 6"], free: Float[Array, "6 6"], sigma_0_m: Float[Array, ""]
+) -> tuple[Float[Array, "6 6"], Float[Array, "6"]]:
+    """Eigenvectors and floored spreads. Floored directions share one spread, so their basis is made canonical.
+
+    With P the projector on the floored block, the eigenvectors of P diag(1..6) P span it in one way only; the other
+    directions keep their own, pushed behind by distinct large eigenvalues.
+    """
+    values, vectors = jnp.linalg.eigh(covariance + free)  # 1 m^2 along free directions: far above any threshold
+    sigma = jnp.sqrt(jnp.maximum(values, 0.0))
+    floored = sigma <= sigma_0_m
+    P = (vectors * floored) @ vectors.T
+    ranks = jnp.where(floored, 0.0, 100.0 * (1.0 + jnp.arange(6)))
+    canonical = P @ jnp.diag(jnp.arange(1.0, 7.0, dtype=P.dtype)) @ P + (vectors * ranks) @ vectors.T
+    _, directions = jnp.linalg.eigh(0.5 * (canonical + canonical.T))
+    return jax.lax.stop_gradient(directions), jax.lax.stop_gradient(sigma)
+
+
+def _covariance(
+    deviations: Float[Array, "K J L 6"], weights: Float[Array, " K"]
+) -> Float[Array, "J L 6 6"]:
+    outer = jnp.einsum("kjla,kjlb,k->jlab", deviations, deviations, weights)
+    return outer / jnp.maximum(jnp.sum(weights) - 1.0, 1.0)
+
+
+def constraints(reference: Reference, params: GeometricParams) -> Constraints:
+    """Constrained directions of a reference under given thresholds: which, and how much each admits.
+
+    sigma_i = max(sqrt(lambda_i), sigma_0) for the eigenvalues of the demonstrations' covariance; pinned where
+    sigma_i < sigma_pin and the direction is not free by symmetry. Source: SPECTRA III-A3 (our reading).
+    """
+    free = _free(reference)
+    C = _covariance(reference.deviations, reference.demo_valid.astype(reference.deviations.dtype))
+    floor = jnp.asarray(params.sigma_0_m, C.dtype)
+    directions, sigma = jax.vmap(jax.vmap(lambda c, f: _axes_of_spread(c, f, floor)))(C, free)
+    is_free = jnp.einsum("jlai,jlab,jlbi->jli", directions, free, directions) > 0.5
+    pinned = (jnp.maximum(sigma, floor) < params.sigma_pin_m) & ~is_free
+    return Constraints(directions, jnp.maximum(sigma, floor), pinned, free)
+
+
+def leave_one_out_z(reference: Reference, params: GeometricParams) -> Float[Array, "K J L 6"]:
+    """z of every demonstration against the reference learned from the others; NaN where nothing is pinned.
+
+    To first order about the nominal: leaving k out moves the mean by -d_k/(K-1), so the deviation becomes d K/(K-1).
+    """
+    weights = reference.demo_valid.astype(reference.deviations.dtype)
+    K = jnp.sum(weights)
+    free = _free(reference)
+    floor = jnp.asarray(params.sigma_0_m, weights.dtype)
+
+    def one(k: Int[Array, ""]) -> Float[Array, "J L 6"]:
+        others = weights.at[k].set(0.0)
+        shift = reference.deviations[k] / jnp.maximum(K - 1, 1.0)
+        C = _covariance(reference.deviations + shift, others)
+        directions, sigma = jax.vmap(jax.vmap(lambda c, f: _axes_of_spread(c, f, floor)))(C, free)
+        sigma = jnp.maximum(sigma, floor)
+        z = jnp.abs(jnp.einsum("jlai,jla->jli", directions, reference.deviations[k] + shift)) / sigma
+        is_free = jnp.einsum("jlai,jlab,jlbi->jli", directions, free, directions) > 0.5
+        usable = (sigma < params.sigma_pin_m) & ~is_free & reference.demo_valid[k]
+        return jnp.where(usable, z, jnp.nan)
+
+    return jax.lax.map(one, jnp.arange(weights.shape[0]), batch_size=16)
+
+
+def admissible_radius(reference: Reference, params: GeometricParams) -> Float[Array, ""]:
+    """z_0: the fixed radius, or (calibrated) a quantile of the demonstrations' leave-one-out z."""
+    if not params.calibrated:
+        return jnp.asarray(params.z_0, reference.nominal.dtype)
+    z = leave_one_out_z(reference, params)
+    return jax.lax.stop_gradient(jnp.nanquantile(z, jnp.asarray(params.z_0_quantile, z.dtype)))
+
+
+def terminal_limit(reference: Reference, found: Constraints, params: GeometricParams) -> Float[Array, " J"]:
+    """z that each pair may have at the end: the spec's, else the demonstrations' largest times ``term_factor``.
+
+    Never below z_0: a gate stricter than the admissible radius would close on executions that cost nothing (ours).
+    """
+    if reference.spec.z_term is not None:
+        return jnp.full(len(reference.pairs), reference.spec.z_term, reference.nominal.dtype)
+    z = jax.vmap(lambda d: _z(d, found.directions[:, -1], found.sigma_m[:, -1]))(reference.terminal)  # [K, J, 6]
+    counts = terminal_directions(found) & reference.demo_valid[:, None, None]
+    largest = jnp.max(jnp.where(counts, z, 0.0), axis=(0, 2))
+    return jnp.maximum(params.term_factor * largest, admissible_radius(reference, params))
+
+
+def terminal_directions(found: Constraints) -> Bool[Array, "J 6"]:
+    """Pinned directions of the last bin that are translations for at least a half (|v_rho|^2 >= 1/2)."""
+    share = jnp.sum(found.directions[:, -1, :3] ** 2, axis=1)
+    return found.pinned[:, -1] & (share >= 0.5)
+
+
+def _z(d: Float[Array, "J 6"], directions: Float[Array, "J 6 6"], sigma: Float[Array, "J 6"]) -> Float[Array, "J 6"]:
+    return jnp.abs(jnp.einsum("jai,ja->ji", directions, d)) / sigma
+
+
+# ---------------------------------------------------------------------------------------------------------- the score
+
+
+def penalise(excess: Float[Array, "..."], penalty: str) -> Float[Array, "..."]:
+    """Cost of an excess deviation e >= 0: hinge e (default), squared e^2, saturating 1 - exp(-e)."""
+    if penalty == "squared":
+        return excess**2
+    if penalty == "saturating":
+        return 1.0 - jnp.exp(-excess)
+    return excess
+
+
+def scored_pairs(reference: Reference, bodies: tuple[str, ...]) -> tuple[int, ...]:
+    """Indices of the reference's pairs whose bodies are all among ``bodies``."""
+    return tuple(j for j, p in enumerate(reference.pairs) if p.a in bodies and p.b in bodies)
+
+
+def geometric_quality(
+    poses: Float[Array, "T N 7"],
+    alignment: align.Alignment,
+    success: Int[Array, ""],
+    *,
+    reference: Reference,
+    params: GeometricParams,
+    bodies: tuple[str, ...],
+) -> GeometricQuality:
+    """Geometric execution quality Q of one execution, in [0, 1], higher is better, with all its parts.
+
+    Q = G exp(-mean_t c(t)), c(t) = sum over pairs and pinned directions of penalty(max(0, z - z_0)) / n(t), where
+    z = |v^T d| / sigma in the frame's progress bin and n(t) counts the pinned directions there.
+
+    ``poses`` are T_world_body (wxyz_xyz, metres) of ``bodies``; ``alignment`` is align_episode's with the reference's
+    mean durations; ``success`` is 1, 0 or -1 for unknown. Unchanged when the world frame changes. Pairs of which a body
+    is missing are left out. Undefined (``status`` not 0, q NaN) with fewer than two valid frames or nothing pinned.
+    Source: SPECTRA III-B1, III-B2 (our reading). Oracle: tests/oracles, a float64 NumPy/SciPy twin.
+    """
+    found = constraints(reference, params)
+    use = scored_pairs(reference, bodies)
+    columns = tuple((bodies.index(reference.pairs[j].a), bodies.index(reference.pairs[j].b)) for j in use)
+    J, T = len(reference.pairs), poses.shape[0]
+    bins = alignment.bins
+    valid = bins >= 0
+    safe_poses = jnp.where(valid[:, None, None], poses, jnp.asarray(se3.IDENTITY, poses.dtype)[None, None])
+    slot = jnp.where(valid, bins, 0)
+    z_0 = admissible_radius(reference, params).astype(poses.dtype)
+
+    z = jnp.zeros((J, T, 6), poses.dtype)
+    deviations = jnp.zeros((J, T, 6), poses.dtype)
+    if columns:
+        relative = align.relative_tracks(safe_poses, columns)
+        for row, j in enumerate(use):
+            geometry = pair_geometry(reference.spec, reference.pairs[j], reference.scale[j])
+
+            def deviate(T_b_a: Float[Array, "7"], l: Int[Array, ""], j: int = j, g: se3.PairGeometry = geometry):
+                return se3.deviation(
+                    reference.nominal[j, l], T_b_a, g, free=found.free[j, l], kind=reference.deviation
+                )
+
+            d = jax.vmap(deviate)(relative[row], slot)
+            along = jnp.einsum("tai,ta->ti", found.directions[j][slot], d)
+            z = z.at[j].set(jnp.abs(along) / found.sigma_m[j][slot])
+            deviations = deviations.at[j].set(d)
+    counted = found.pinned[:, slot] & valid[None, :, None] & _row_mask(J, use)[:, None, None]  # [J, T, 6]
+    n = jnp.sum(counted, axis=(0, 2))
+    cost = jnp.where(counted, penalise(jnp.maximum(z - z_0, 0.0), params.penalty), 0.0)
+    cost = cost / jnp.maximum(n, 1)[None, :, None].astype(poses.dtype)
+    frame_pair_cost = jnp.sum(cost, axis=2)
+    weights = frame_weights(bins, L=reference.nominal.shape[1], weighting=params.weighting, dtype=poses.dtype)
+
+    last = jnp.max(jnp.where(valid, jnp.arange(T), 0))
+    gate_code, gate_index = terminal_gate(
+        z[:, last], found, terminal_limit(reference, found, params), alignment, success, reference, use
+    )
+    summary = summarise(frame_pair_cost, n, bins, weights, gate_code, P=len(reference.spec.sub_tasks), M=reference.bins_n)
+
+    shares = found.directions[:, slot] ** 2  # [J, T, 6 axes, 6 directions]
+    direction_cost = jnp.einsum("jtai,jti,t->ja", shares, cost, weights)
+    worst_frame, worst_pair = summary.worst_frame, summary.worst_pair
+    worst_direction = jnp.argmax(jnp.where(counted, z, -1.0)[worst_pair, worst_frame])
+    scale = reference.scale[worst_pair]
+    d = deviations[worst_pair, worst_frame]
+    phi = jnp.linalg.solve(scale + 1e-12 * jnp.eye(3, dtype=scale.dtype), d[3:])
+    return GeometricQuality(
+        q=summary.q,
+        gate_free=summary.gate_free,
+        gate=gate_code == GATE_OPEN,
+        gate_code=gate_code,
+        gate_index=gate_index,
+        status=summary.status,
+        frame_cost=jnp.sum(frame_pair_cost, axis=0),
+        frame_pair_cost=frame_pair_cost,
+        pair_cost=summary.pair_cost,
+        direction_cost=direction_cost,
+        sub_task_cost=summary.sub_task_cost,
+        worst_frame=worst_frame,
+        worst_pair=worst_pair,
+        worst_direction=worst_direction,
+        worst_sub_task=summary.worst_sub_task,
+        worst_z=z[worst_pair, worst_frame, worst_direction],
+        worst_deviation=jnp.concatenate([d[:3], phi]),
+        worst_axis=found.directions[worst_pair, slot[worst_frame], :, worst_direction],
+    )
+
+
+def _row_mask(J: int, use: tuple[int, ...]) -> Bool[Array, " J"]:
+    mask = np.zeros(J, bool)
+    mask[list(use)] = True
+    return jnp.asarray(mask)
+
+
+def frame_weights(bins: Int[Array, " T"], *, L: int, weighting: str, dtype: jnp.dtype) -> Float[Array, " T"]:
+    """Weight of every frame in the mean cost, adding up to 1 over valid frames: equal, or equal per progress bin."""
+    valid = (bins >= 0).astype(dtype)
+    if weighting == "progress":
+        count = jax.ops.segment_sum(valid, jnp.where(bins >= 0, bins, L), num_segments=L + 1)[:L]
+        share = jnp.where(count > 0, 1.0 / jnp.maximum(count, 1.0), 0.0)
+        valid = valid * share[jnp.clip(bins, 0, L - 1)]
+    return valid / jnp.maximum(jnp.sum(valid), 1e-12)
+
+
+def terminal_gate(
+    z_last: Float[Array, "J 6"],
+    found: Constraints,
+    limit: Float[Array, " J"],
+    alignment: align.Alignment,
+    success: Int[Array, ""],
+    reference: Reference,
+    use: tuple[int, ...],
+) -> tuple[Int[Array, ""], Int[Array, ""]]:
+    """(code, index) of the first test that fails: a sub-task never reached, the terminal pose, the success flag.
+
+    The terminal pose is judged on the translational pinned directions of (m | r) and (m | s) at the last valid frame,
+    against the last bin. Source: SPECTRA III-B2 and IV-C ("terminal position criteria"), our reading.
+    """
+    ends_in = np.array([j in use and p.role in ("m_r", "m_s") for j, p in enumerate(reference.pairs)])
+    off = terminal_directions(found) & jnp.asarray(ends_in)[:, None] & (z_last > limit[:, None])
+    ratio = jnp.where(off, z_last / jnp.maximum(limit, 1e-9)[:, None], 0.0)
+    missed, misplaced = ~jnp.all(alignment.reached), jnp.any(off)
+    failed = (success == 0) & reference.spec.use_success_flag
+    code = jnp.where(
+        missed, GATE_SUB_TASK, jnp.where(misplaced, GATE_TERMINAL, jnp.where(failed, GATE_SUCCESS, GATE_OPEN))
+    )
+    index = jnp.where(missed, jnp.argmin(alignment.reached), jnp.where(misplaced, jnp.argmax(ratio.ravel()), -1))
+    return code.astype(jnp.int32), index.astype(jnp.int32)
+
+
+class Summary(NamedTuple):
+    """What follows from the cost of every frame and pair, whichever kernel made it."""
+
+    q: Float[Array, ""]
+    gate_free: Float[Array, ""]
+    status: Int[Array, ""]
+    pair_cost: Float[Array, " J"]
+    sub_task_cost: Float[Array, " P"]
+    worst_frame: Int[Array, ""]
+    worst_pair: Int[Array, ""]
+    worst_sub_task: Int[Array, ""]
+
+
+def summarise(
+    frame_pair_cost: Float[Array, "J T"],
+    n: Int[Array, " T"],
+    bins: Int[Array, " T"],
+    weights: Float[Array, " T"],
+    gate_code: Int[Array, ""],
+    *,
+    P: int,
+    M: int,
+) -> Summary:
+    """Q, mean costs per pair and per sub-task, and where the cost is largest."""
+    valid = bins >= 0
+    pair_cost = frame_pair_cost @ weights
+    gate_free = jnp.exp(-jnp.sum(pair_cost))
+    frame_cost = jnp.sum(frame_pair_cost, axis=0)
+    inside = (jnp.where(valid, bins, -M) // M)[None] == jnp.arange(P)[:, None]  # [P, T]
+    in_sub_task = jnp.sum(inside, axis=1)
+    sub_task_sum = jnp.sum(jnp.where(inside, frame_cost[None], 0.0), axis=1)
+    sub_task_cost = sub_task_sum / jnp.maximum(in_sub_task, 1).astype(frame_cost.dtype)
+    status = jnp.where(
+        jnp.sum(valid) < 2,
+        STATUS_NO_VALID_FRAMES,
+        jnp.where(jnp.any(n > 0), STATUS_OK, STATUS_NOTHING_PINNED),
+    )
+    worst_frame = jnp.argmax(jnp.where(valid, frame_cost, -1.0))
+    ok = status == STATUS_OK
+    return Summary(
+        q=jnp.where(ok, jnp.where(gate_code == GATE_OPEN, gate_free, 0.0), jnp.nan),
+        gate_free=jnp.where(ok, gate_free, jnp.nan),
+        status=status.astype(jnp.int32),
+        pair_cost=pair_cost,
+        sub_task_cost=sub_task_cost,
+        worst_frame=worst_frame.astype(jnp.int32),
+        worst_pair=jnp.argmax(frame_pair_cost[:, worst_frame]).astype(jnp.int32),
+        worst_sub_task=jnp.argmax(sub_task_sum).astype(jnp.int32),
+    )
