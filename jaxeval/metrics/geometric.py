@@ -14,8 +14,9 @@ The printed formulas of III-A2 to III-B2 are lost; these are our reading of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import align, se3
-from jaxeval.types import STATIC, Pair, Reference, TaskSpec, pytree
+from jaxeval.types import STATIC, Pair, Reference, Symmetry, TaskSpec, pytree
 
 PENALTIES = ("hinge", "squared", "saturating")
 WEIGHTINGS = ("frames", "progress")
@@ -125,9 +126,24 @@ class GeometricQuality:
 # ------------------------------------------------------------------------------------------------------ the reference
 
 
-def pair_geometry(spec: TaskSpec, pair: Pair, scale: Float[Array, "3 3"]) -> se3.PairGeometry:
-    """Scale and declared symmetries of a pair. A named frame has its body's symmetry only if it declares one."""
-    return se3.PairGeometry(scale, spec.body(pair.a).symmetry, spec.body(pair.b).symmetry)
+def over_pairs(f: Callable[..., Any], spec: TaskSpec, pairs: tuple[Pair, ...], scale: Array, *rows: Any) -> Any:
+    """``f(geometry, *row)`` for every pair, vmapped over the pairs that declare the same symmetries.
+
+    ``rows`` have the pair axis first. Symmetries are static, so each distinct combination is compiled once.
+    """
+    groups: dict[tuple[Symmetry, Symmetry], list[int]] = {}
+    for j, pair in enumerate(pairs):
+        groups.setdefault((spec.body(pair.a).symmetry, spec.body(pair.b).symmetry), []).append(j)
+    parts = []
+    for (a, b), members in groups.items():
+        index = jnp.asarray(members)
+        pick = (lambda x: x) if len(groups) == 1 else (lambda x, i=index: x[i])
+        run = jax.vmap(lambda s, *row, a=a, b=b: f(se3.PairGeometry(s, a, b), *row))
+        parts.append(run(pick(scale), *jax.tree.map(pick, rows)))
+    if len(parts) == 1:
+        return parts[0]
+    back = np.argsort([j for members in groups.values() for j in members])
+    return jax.tree.map(lambda *x: jnp.concatenate(x)[back], *parts)
 
 
 def fit_reference(
@@ -156,28 +172,31 @@ def fit_reference(
     last_frame = jnp.max(jnp.where(bins >= 0, jnp.arange(bins.shape[1]), 0), axis=1)
     final = jax.vmap(lambda tracks, t: tracks[:, t])(relative, last_frame)  # [K, J, 7]
 
-    nominal, converged, deviations, terminal = [], [], [], []
-    for j, pair in enumerate(pairs):  # symmetries are static and differ by pair
-        geometry = pair_geometry(spec, pair, scale[j])
-        mean = jax.vmap(lambda T, g=geometry: se3.lie_mean(T, weights, geometry=g))(jnp.swapaxes(poses[:, j], 0, 1))
-        free = jax.vmap(lambda T, g=geometry: se3.free_projector(T, g))(mean.pose)
+    def learn(geometry: se3.PairGeometry, T: Float[Array, "K L 7"], last: Float[Array, "K 7"]):
+        mean = jax.vmap(lambda x: se3.lie_mean(x, weights, geometry=geometry), in_axes=1)(T)
+        free = jax.vmap(lambda x: se3.free_projector(x, geometry))(mean.pose)
 
-        def deviate(T: Float[Array, "7"], n: Float[Array, "7"], f: Float[Array, "6 6"], g: se3.PairGeometry = geometry):
-            return se3.deviation(n, T, g, free=f, kind=deviation)
+        def deviate(n: Float[Array, "7"], x: Float[Array, "7"], f: Float[Array, "6 6"]) -> Float[Array, "6"]:
+            return se3.deviation(n, x, geometry, free=f, kind=deviation)
 
-        per_demo = jax.vmap(jax.vmap(deviate), in_axes=(0, None, None))(poses[:, j], mean.pose, free)
-        nominal.append(mean.pose)
-        converged.append(mean.converged & mean.unique & jnp.all(converged_bins[:, j] | ~demo_valid[:, None], axis=0))
-        deviations.append(per_demo)
-        terminal.append(jax.vmap(deviate, in_axes=(0, None, None))(final[:, j], mean.pose[-1], free[-1]))
+        # the last bin once more, with each demonstration's last frame in place of its mean: one compiled deviation
+        stacked = jnp.concatenate([T, last[:, None]], axis=1)
+        nominal, free = (jnp.concatenate([x, x[-1:]]) for x in (mean.pose, free))
+        d = jax.vmap(lambda x: jax.vmap(deviate)(nominal, x, free))(stacked)
+        return mean.pose, mean.converged & mean.unique, d[:, :-1], d[:, -1]
+
+    nominal, converged, deviations, terminal = over_pairs(
+        learn, spec, pairs, scale, jnp.swapaxes(poses, 0, 1), jnp.swapaxes(final, 0, 1)
+    )
+    converged = converged & jnp.all(converged_bins | ~demo_valid[:, None, None], axis=0)
     total = jnp.maximum(jnp.sum(weights), 1.0)
     return Reference(
-        nominal=jnp.stack(nominal),
-        deviations=jnp.stack(deviations, axis=1),
+        nominal=nominal,
+        deviations=jnp.swapaxes(deviations, 0, 1),
         seen=jnp.broadcast_to(seen[:, None], (seen.shape[0], len(pairs), seen.shape[1])),
-        terminal=jnp.stack(terminal, axis=1),
+        terminal=jnp.swapaxes(terminal, 0, 1),
         demo_valid=demo_valid,
-        converged=jnp.stack(converged),
+        converged=converged,
         scale=scale,
         duration_s=jnp.sum(duration_s * weights[:, None], axis=0) / total,
         pairs=pairs,
@@ -188,14 +207,10 @@ def fit_reference(
 
 
 def _free(reference: Reference) -> Float[Array, "J L 6 6"]:
-    return jnp.stack(
-        [
-            jax.vmap(lambda T, g=pair_geometry(reference.spec, p, reference.scale[j]): se3.free_projector(T, g))(
-                reference.nominal[j]
-            )
-            for j, p in enumerate(reference.pairs)
-        ]
-    )
+    def project(geometry: se3.PairGeometry, nominal: Float[Array, "L 7"]) -> Float[Array, "L 6 6"]:
+        return jax.vmap(lambda T: se3.free_projector(T, geometry))(nominal)
+
+    return over_pairs(project, reference.spec, reference.pairs, reference.scale, reference.nominal)
 
 
 def _axes_of_spread(
@@ -209,9 +224,9 @@ def _axes_of_spread(
     values, vectors = jnp.linalg.eigh(covariance + free)  # 1 m^2 along free directions: far above any threshold
     sigma = jnp.sqrt(jnp.maximum(values, 0.0))
     floored = sigma <= sigma_0_m
-    P = (vectors * floored) @ vectors.T
+    P = (vectors * floored[None]) @ vectors.T
     ranks = jnp.where(floored, 0.0, 100.0 * (1.0 + jnp.arange(6)))
-    canonical = P @ jnp.diag(jnp.arange(1.0, 7.0, dtype=P.dtype)) @ P + (vectors * ranks) @ vectors.T
+    canonical = P @ jnp.diag(jnp.arange(1.0, 7.0, dtype=P.dtype)) @ P + (vectors * ranks[None]) @ vectors.T
     _, directions = jnp.linalg.eigh(0.5 * (canonical + canonical.T))
     return jax.lax.stop_gradient(directions), jax.lax.stop_gradient(sigma)
 
@@ -331,7 +346,6 @@ def geometric_quality(
     """
     found = constraints(reference, params)
     use = scored_pairs(reference, bodies)
-    columns = tuple((bodies.index(reference.pairs[j].a), bodies.index(reference.pairs[j].b)) for j in use)
     J, T = len(reference.pairs), poses.shape[0]
     bins = alignment.bins
     valid = bins >= 0
@@ -339,22 +353,26 @@ def geometric_quality(
     slot = jnp.where(valid, bins, 0)
     z_0 = admissible_radius(reference, params).astype(poses.dtype)
 
-    z = jnp.zeros((J, T, 6), poses.dtype)
-    deviations = jnp.zeros((J, T, 6), poses.dtype)
-    if columns:
-        relative = align.relative_tracks(safe_poses, columns)
-        for row, j in enumerate(use):
-            geometry = pair_geometry(reference.spec, reference.pairs[j], reference.scale[j])
+    def depart(geometry: se3.PairGeometry, T_b_a: Array, nominal: Array, free: Array, directions: Array, sigma: Array):
+        def one(T: Float[Array, "7"], l: Int[Array, ""]) -> Float[Array, "6"]:
+            return se3.deviation(nominal[l], T, geometry, free=free[l], kind=reference.deviation)
 
-            def deviate(T_b_a: Float[Array, "7"], l: Int[Array, ""], j: int = j, g: se3.PairGeometry = geometry):
-                return se3.deviation(
-                    reference.nominal[j, l], T_b_a, g, free=found.free[j, l], kind=reference.deviation
-                )
+        d = jax.vmap(one)(T_b_a, slot)
+        return d, jnp.abs(jnp.einsum("tai,ta->ti", directions[slot], d)) / sigma[slot]
 
-            d = jax.vmap(deviate)(relative[row], slot)
-            along = jnp.einsum("tai,ta->ti", found.directions[j][slot], d)
-            z = z.at[j].set(jnp.abs(along) / found.sigma_m[j][slot])
-            deviations = deviations.at[j].set(d)
+    absent = tuple(j for j in range(J) if j not in use)
+    columns = tuple((0, 0) if j in absent else _columns(reference.pairs[j], bodies) for j in range(J))
+    deviations, z = over_pairs(
+        depart,
+        reference.spec,
+        reference.pairs,
+        reference.scale,
+        align.relative_tracks(safe_poses, columns),
+        reference.nominal,
+        found.free,
+        found.directions,
+        found.sigma_m,
+    )
     counted = found.pinned[:, slot] & valid[None, :, None] & _row_mask(J, use)[:, None, None]  # [J, T, 6]
     n = jnp.sum(counted, axis=(0, 2))
     cost = jnp.where(counted, penalise(jnp.maximum(z - z_0, 0.0), params.penalty), 0.0)
@@ -395,6 +413,10 @@ def geometric_quality(
         worst_deviation=jnp.concatenate([d[:3], phi]),
         worst_axis=found.directions[worst_pair, slot[worst_frame], :, worst_direction],
     )
+
+
+def _columns(pair: Pair, bodies: tuple[str, ...]) -> tuple[int, int]:
+    return bodies.index(pair.a), bodies.index(pair.b)
 
 
 def _row_mask(J: int, use: tuple[int, ...]) -> Bool[Array, " J"]:

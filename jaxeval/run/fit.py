@@ -67,6 +67,12 @@ def mean_scale(episodes: Sequence[Episode], spec: TaskSpec, pairs: tuple[Pair, .
     return np.stack(out).astype(np.float32)
 
 
+def _fit_jit(f):
+    """Jit for code that runs once: on a CPU compiling takes a hundred times longer than the fit itself."""
+    quick = {"xla_backend_optimization_level": "0"} if jax.default_backend() == "cpu" else {}
+    return jax.jit(f, compiler_options=quick)
+
+
 def fit(
     episodes: Sequence[Episode], spec: TaskSpec, *, bins_n: int = 10, deviation: str = "se3_log", dtype=np.float32
 ) -> Fit:
@@ -96,7 +102,9 @@ def fit(
             left_out.append((e.episode_id, f"sub-task '{spec.sub_tasks[int(np.argmin(reached))].name}' is never reached"))
     keep = np.flatnonzero(complete)
     scale = mean_scale([good[k] for k in keep], spec, pairs)
-    reference = jax.jit(partial(fit_reference, pairs=pairs, spec=spec, bins_n=bins_n, deviation=deviation))(
+    reference = _fit_jit(
+        partial(fit_reference, pairs=pairs, spec=spec, bins_n=bins_n, deviation=deviation),
+    )(
         relative[keep],
         aligned.bins[keep],
         aligned.duration_s[keep],

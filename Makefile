@@ -1,0 +1,102 @@
+# Works on a machine that has only Python 3.11-3.13 and make. Each step runs once and says what it does in one line.
+#   make demo            score the bundled executions and write a report
+#   make test            static checks, then the fast tests;  make test SLOW=1  adds the slow ones and the notebooks
+#   make help            the rest
+# PYTHON=/path/to/python chooses the interpreter; PYTEST_ARGS="-k align" goes to pytest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+WORKERS ?= 2
+SLOW ?=
+MARKS := $(if $(SLOW),not sim,not slow and not sim)
+LOCKS := requirements/bootstrap.txt requirements/core.txt pyproject.toml
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help demo test check bench lock clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+demo: .venv/.core  ## score the bundled executions and write a report
+	@$(BIN)/jaxeval demo
+
+test: check  ## static checks and tests; SLOW=1 adds slow tests and notebooks
+	@echo "test: pytest -m '$(MARKS)'"
+	@$(BIN)/python -m pytest -n $(WORKERS) -m '$(MARKS)' $(PYTEST_ARGS)
+
+check: .venv/.dev  ## static checks only: ruff, import-linter, pyright
+	@echo "check: ruff"
+	@$(BIN)/ruff check --quiet --output-format concise .
+	@$(BIN)/ruff format --check --quiet .
+	@echo "check: import-linter"
+	@$(BIN)/lint-imports --no-logo > .venv/check.log 2>&1 || { cat .venv/check.log; exit 1; }
+	@echo "check: pyright"
+	@for project in pyproject.toml .pyright-strict.json; do \
+	    $(BIN)/pyright -p $$project > .venv/check.log 2>&1 || { cat .venv/check.log; exit 1; }; \
+	done
+
+bench: .venv/.dev  ## run benchmarks/*.py one by one; each writes outputs/benchmarks/<name>.json
+	@mkdir -p outputs/benchmarks
+	@for script in benchmarks/*.py; do \
+	    [ -e "$$script" ] || { echo "bench: no scripts in benchmarks/"; break; }; \
+	    echo "bench: $$script"; $(BIN)/python "$$script" out=outputs/benchmarks; \
+	done
+
+lock: .venv/.dev  ## rewrite requirements/*.txt; UPGRADE=1 also moves to the newest versions
+	@echo "lock: requirements/dev.txt, core.txt, bootstrap.txt"
+	@compile() { $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-config "$$@"; }; \
+	compile pyproject.toml --extra dev $(if $(UPGRADE),--upgrade) -o requirements/dev.txt; \
+	compile pyproject.toml --extra build -c requirements/dev.txt --upgrade -o requirements/core.txt; \
+	echo uv | compile - -c requirements/dev.txt --upgrade -o requirements/bootstrap.txt
+	@! grep -n '://' requirements/*.txt || { echo "lock: an address got into the locks"; exit 1; }
+
+clean:  ## remove .venv, outputs and caches
+	@echo "clean: .venv, outputs, caches"
+	@rm -rf .venv .cache outputs multirun dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------------------------------------------- set-up
+
+# uv is fast; where it cannot reach the package index as configured for pip, pip does the same from the same lock.
+define install
+	@echo "set-up: packages of $(1)"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r $(1) 2> .venv/install.log \
+	    || { echo "set-up: uv could not install them (.venv/install.log), trying pip"; \
+	         $(BIN)/python -m pip install -qq --require-hashes -r $(1); }
+	@echo "set-up: jaxeval itself, editable"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline -e . 2> .venv/install.log \
+	    || $(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+	@touch $(2)
+endef
+
+# What `make test` installs includes what `make demo` needs.
+.venv/.core: .venv/.uv $(LOCKS)
+	$(call install,requirements/core.txt,.venv/.core)
+
+.venv/.dev: .venv/.uv $(LOCKS) requirements/dev.txt
+	$(call install,requirements/dev.txt,.venv/.core .venv/.dev)
+
+# An environment that works is kept; a broken one is made again.
+.venv/.uv: requirements/bootstrap.txt
+	@if $(BIN)/python -c 'import pip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2> /dev/null; then exit 0; fi; \
+	python=""; \
+	for p in $(PYTHON) python3.11 python3.12 python3.13 python3 python; do \
+	    if "$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2> /dev/null; then python=$$p; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo "set-up: no Python 3.11, 3.12 or 3.13 found; install one (Debian: apt-get install python3 python3-venv) or name it with PYTHON=/path/to/python"; exit 1; \
+	fi; \
+	if ! "$$python" -c 'import venv, ensurepip' 2> /dev/null; then \
+	    echo "set-up: $$python cannot make virtual environments; install the missing part (Debian: apt-get install python3-venv)"; exit 1; \
+	fi; \
+	echo "set-up: .venv with $$("$$python" -V)"; \
+	"$$python" -m venv --clear .venv
+	@echo "set-up: uv"
+	@$(BIN)/python -m pip install -qq --require-hashes -r requirements/bootstrap.txt
+	@touch $@

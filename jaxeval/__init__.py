@@ -1,0 +1,1 @@
+"""jaxeval: how well a manipulation was done, from trajectories."""

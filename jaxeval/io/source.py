@@ -1,0 +1,310 @@
+"""One way in for every format: `open_source` takes a path, a list, a glob or ``bundled:NAME``.
+
+A `Source` is one or more parts (stores, or files read into memory) that speak alike. A part that cannot be read is
+listed in ``refused`` and the others go on. A new format is one `register` line.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from jaxeval.io.errors import InputError
+from jaxeval.io.maniskill import read_maniskill
+from jaxeval.io.recordings import read_recordings
+from jaxeval.io.store import open_store
+from jaxeval.types import Episode, EpisodeBatch, Finding, bucket_length, pad_episodes
+
+BUNDLED = "bundled:"
+Batches = Iterator[tuple[np.ndarray, EpisodeBatch]]
+
+
+class Part(Protocol):
+    """What a store and a file in memory have in common."""
+
+    path: Path
+    task: str
+    bodies: tuple[str, ...]
+    n_episodes: int
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 (hex) of the episodes' contents."""
+        ...
+
+    def read(self, start: int = 0, stop: int | None = None) -> list[Episode]:
+        """Episodes [start, stop) in float64, prepared."""
+        ...
+
+    def iter_episodes(self) -> Iterator[Episode]:
+        """Every episode in order."""
+        ...
+
+    def batches(self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32) -> Batches:
+        """(rows, padded batch) of one padding bucket at a time."""
+        ...
+
+
+class Loaded:
+    """Episodes of one file, in memory: for files of a size that people copy about; convert larger ones to a store."""
+
+    def __init__(self, path: Path, episodes: list[Episode], findings: list[Finding]) -> None:
+        if not episodes:
+            raise InputError(f"{path}: it holds no episodes, expected at least 1; check how it was recorded")
+        self.path, self.findings = path, findings
+        self.episodes = [e.prepared() for e in episodes]
+        self.task, self.bodies, self.n_episodes = episodes[0].task, episodes[0].bodies, len(episodes)
+
+    def read(self, start: int = 0, stop: int | None = None) -> list[Episode]:
+        """Episodes [start, stop)."""
+        return self.episodes[start:stop]
+
+    def iter_episodes(self) -> Iterator[Episode]:
+        """Every episode in order."""
+        return iter(self.episodes)
+
+    def batches(self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32) -> Batches:
+        """(rows, padded batch) of one padding bucket at a time; InputError at once for a body there is not."""
+        return _pad([(self, 0)], tuple(bodies), episodes_n, dtype)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 (hex) of the episodes' contents, poses to float32 as a store keeps them."""
+        total = hashlib.sha256()
+        for e in self.episodes:
+            told = [e.episode_id, e.bodies, e.success_at_end, e.seed, e.group, e.speed]
+            total.update(json.dumps(told).encode() + e.poses.astype(np.float32).tobytes())
+            total.update(e.time_s.tobytes() + e.valid.tobytes())
+        return total.hexdigest()
+
+
+def _pad(parts: list[tuple[Loaded, int]], bodies: tuple[str, ...], episodes_n: int, dtype: Any) -> Batches:
+    for part, _ in parts:
+        if absent := [b for b in bodies if b not in part.bodies]:
+            raise InputError(
+                f"{part.path}: no body {', '.join(absent)}; it has {', '.join(part.bodies)}; "
+                "choose among these or record the missing ones"
+            )
+
+    def generate() -> Batches:
+        pending: dict[int, list[tuple[int, Episode]]] = {}
+        for part, offset in parts:
+            order = [part.bodies.index(b) for b in bodies]
+            for row, e in enumerate(part.iter_episodes(), offset):
+                kept = pending.setdefault(bucket_length(e.n_frames), [])
+                kept.append((row, replace(e, poses=e.poses[:, order], bodies=bodies)))
+                if len(kept) == episodes_n:
+                    yield finished(pending, bucket_length(e.n_frames))
+        for length in sorted(pending):
+            yield finished(pending, length)
+
+    def finished(pending: dict[int, list[tuple[int, Episode]]], length: int) -> tuple[np.ndarray, EpisodeBatch]:
+        rows, episodes = zip(*pending.pop(length), strict=True)
+        return np.array(rows, np.int64), pad_episodes(episodes, length=length, dtype=dtype)
+
+    return generate()
+
+
+# ------------------------------------------------------------------------------------------------------- readers
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A format: whether a path is of it, and how to open it."""
+
+    name: str
+    accepts: Callable[[Path], bool]
+    open: Callable[[Path], Part]
+
+
+READERS: list[Reader] = []
+"""Asked in this order; the first that accepts a path opens it."""
+
+
+def register(name: str, accepts: Callable[[Path], bool], open: Callable[[Path], Part]) -> None:
+    """Add a format, asked before those there are: ``register("x", suffix(".x"), lambda p: Loaded(p, f(p), []))``."""
+    READERS.insert(0, Reader(name, accepts, open))
+
+
+def suffix(*suffixes: str) -> Callable[[Path], bool]:
+    """Accepts files by the end of their name."""
+    return lambda path: path.is_file() and path.suffix.lower() in suffixes
+
+
+def marker(file: str) -> Callable[[Path], bool]:
+    """Accepts folders that hold `file`."""
+    return lambda path: path.is_dir() and (path / file).exists()
+
+
+register("ManiSkill trajectory (.h5)", suffix(".h5", ".hdf5"), lambda path: Loaded(path, *read_maniskill(path)))
+register("recording (.npz)", suffix(".npz"), lambda path: Loaded(path, read_recordings(path), []))
+register("jaxeval store (folder)", marker("meta.json"), open_store)
+
+
+# ------------------------------------------------------------------------------------------------------- sources
+
+
+class Source:
+    """Parts of one task, as one: rows count through the parts in order."""
+
+    def __init__(self, parts: list[Part], refused: list[tuple[Path, str]]) -> None:
+        self.parts, self.refused = parts, refused
+        self.bodies = tuple(b for b in parts[0].bodies if all(b in p.bodies for p in parts))
+        self.n_episodes = sum(p.n_episodes for p in parts)
+        self.findings: list[Finding] = [f for p in parts for f in getattr(p, "findings", [])]
+
+    def __repr__(self) -> str:
+        return f"Source({self.n_episodes} episodes in {len(self.parts)} parts, {len(self.refused)} refused)"
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks there are."""
+        return tuple(dict.fromkeys(p.task for p in self.parts))
+
+    @property
+    def task(self) -> str:
+        """The task; InputError if the parts are of several."""
+        if len(self.tasks) > 1:
+            raise InputError(
+                f"{self.parts[0].path} and others: episodes of {', '.join(self.tasks)}, expected one task; "
+                "give the files of one, or take of_task(NAME)"
+            )
+        return self.parts[0].task
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 (hex) of the contents of the parts, in order."""
+        if len(self.parts) == 1:
+            return self.parts[0].hash
+        return hashlib.sha256("".join(p.hash for p in self.parts).encode()).hexdigest()
+
+    def of_task(self, task: str) -> Source:
+        """The parts of one task; InputError if there are none."""
+        parts = [p for p in self.parts if p.task == task]
+        if not parts:
+            raise InputError(f"{self.parts[0].path}: no episodes of {task}, only of {', '.join(self.tasks)}")
+        return Source(parts, self.refused)
+
+    def iter_episodes(self) -> Iterator[Episode]:
+        """Every episode, part after part."""
+        for part in self.parts:
+            yield from part.iter_episodes()
+
+    def batches(self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32) -> Batches:
+        """(rows, padded batch) of one padding bucket at a time; files in memory share their batches.
+
+        Raises:
+            InputError: at once, if a part lacks one of `bodies`.
+        """
+        offsets = np.cumsum([0, *(p.n_episodes for p in self.parts)])
+        stored = [(p, int(n)) for p, n in zip(self.parts, offsets, strict=False) if not isinstance(p, Loaded)]
+        loaded = [(p, int(n)) for p, n in zip(self.parts, offsets, strict=False) if isinstance(p, Loaded)]
+        streams = [(p.batches(bodies=bodies, episodes_n=episodes_n, dtype=dtype), n) for p, n in stored]
+        streams.append((_pad(loaded, tuple(bodies), episodes_n, dtype), 0))
+        return ((rows + offset, batch) for stream, offset in streams for rows, batch in stream)
+
+
+def open_source(spec: str | Path | list[str | Path] | tuple[str | Path, ...]) -> Source:
+    """Open what `spec` names: a store, a file, a folder of those (searched through), a glob, ``bundled:NAME``, a list.
+
+    Raises:
+        InputError: nothing is there, or nothing of what is there can be read (the sentence of the first refusal).
+    """
+    specs = list(spec) if isinstance(spec, list | tuple) else [spec]
+    paths = list(dict.fromkeys(path for one in specs for path in _expand(one)))
+    parts: list[Part] = []
+    refused: list[tuple[Path, str]] = []
+    for path in paths:
+        try:
+            parts.append(open_part(path))
+        except InputError as error:
+            refused.append((path, str(error)))
+    if not parts:
+        if not refused:
+            raise InputError("no source given, expected a path, a glob or bundled:NAME; name at least one")
+        more = f" (and {len(refused) - 1} more refused)" if len(refused) > 1 else ""
+        raise InputError(refused[0][1] + more)
+    return Source(parts, refused)
+
+
+def open_part(path: Path) -> Part:
+    """Open one store or file with the first reader that accepts it; InputError if none does or it refuses."""
+    for reader in READERS:
+        if reader.accepts(path):
+            return reader.open(path)
+    known = ", ".join(r.name for r in READERS)
+    raise InputError(f"{path}: no reader for this kind of file; expected one of: {known}")
+
+
+def _expand(spec: str | Path) -> list[Path]:
+    """Paths that one spec stands for; folders that are no store are searched for what the readers accept."""
+    text = str(spec)
+    if text.startswith(BUNDLED):
+        return [bundled_path(text.removeprefix(BUNDLED))]
+    path = Path(text).expanduser()
+    if path.exists():
+        paths = [path]
+    else:
+        paths = [Path(p) for p in sorted(glob.glob(str(path), recursive=True))]
+        if not paths:
+            what = "no file matches this pattern" if glob.has_magic(text) else "there is no such file or folder"
+            raise InputError(f"{path}: {what}; check the path")
+    out: list[Path] = []
+    for p in paths:
+        found = list(_search(p))
+        if not found and p.is_dir():
+            known = ", ".join(r.name for r in READERS)
+            raise InputError(f"{p}: this folder is no store and holds nothing readable; expected: {known}")
+        out += found or [p]
+    return out
+
+
+def _search(path: Path) -> Iterator[Path]:
+    if any(r.accepts(path) for r in READERS):
+        yield path
+    elif path.is_dir():
+        for child in sorted(path.iterdir()):
+            if not child.name.startswith("."):
+                yield from _search(child)
+
+
+# ------------------------------------------------------------------------------------------------------- bundled
+
+
+def bundled_names() -> tuple[str, ...]:
+    """Names of the stores and files that come with the package."""
+    root = _data()
+    return tuple(str(p.relative_to(root)) for p in _search(root))
+
+
+def bundled_path(name: str) -> Path:
+    """Where the package keeps `name`, such as ``stack_cube_demos`` or ``maniskill/StackCube-v1.h5``.
+
+    Raises:
+        InputError: there is none of that name; the message lists those there are.
+    """
+    if name not in bundled_names():
+        raise InputError(f"{BUNDLED}{name}: no such data in the package; it has {', '.join(bundled_names())}")
+    return _data() / name
+
+
+def bundled(name: str) -> Part:
+    """The bundled store or file of that name, opened.
+
+    >>> store = bundled("stack_cube_demos")
+    >>> store.task, store.n_episodes, store.bodies
+    ('stack_cube', 40, ('cubeA', 'cubeB', 'tcp', 'table'))
+    """
+    return open_part(bundled_path(name))
+
+
+def _data() -> Path:
+    return Path(str(resources.files("jaxeval.io"))).parent / "data"

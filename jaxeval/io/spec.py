@@ -1,0 +1,234 @@
+"""Task specs: `conf/task/<name>.yaml` or any YAML of the same form, read into a TaskSpec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxeval.align import PREDICATES
+from jaxeval.io.errors import InputError
+from jaxeval.types import Body, Predicate, Shape, SubTask, Symmetry, TaskSpec
+
+SYMMETRIES = ("none", "spin", "discrete", "all")
+SHAPES = ("box", "cylinder", "sphere", "mesh")
+
+
+def conf_dir() -> Path:
+    """Folder of the configuration: inside an installed package, or beside it in a clone."""
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "conf", package.parent / "conf"):
+        if (folder / "task").is_dir():
+            return folder
+    raise InputError(f"{package}: no conf/ folder beside or inside the package; reinstall jaxeval")
+
+
+def task_names() -> list[str]:
+    """Tasks that jaxeval knows."""
+    return sorted(p.stem for p in (conf_dir() / "task").glob("*.yaml"))
+
+
+def load_spec(task: str | Path) -> TaskSpec:
+    """Spec of a known task by name, or of a YAML file by path. InputError says which key is wrong."""
+    import yaml
+
+    path = Path(task)
+    if path.suffix not in (".yaml", ".yml"):
+        path = conf_dir() / "task" / f"{task}.yaml"
+    if not path.is_file():
+        raise InputError(f"{path}: no such task spec; known tasks are {', '.join(task_names())}, or give a YAML path")
+    with path.open() as f:
+        try:
+            data = yaml.safe_load(f)
+        except yaml.YAMLError as error:
+            raise InputError(f"{path}: not YAML ({str(error).splitlines()[0]}); fix the file") from error
+    return spec_from_dict(data, where=str(path))
+
+
+def spec_from_dict(data: Any, *, where: str = "task spec") -> TaskSpec:
+    """TaskSpec from plain data, checked against the closed vocabulary. InputError names the key."""
+
+    def fail(key: str, found: Any, expected: str) -> InputError:
+        return InputError(f"{where}: {key} is {found!r}; expected {expected}; correct the task spec")
+
+    def need(table: Any, key: str, path: str) -> Any:
+        if not isinstance(table, Mapping) or key not in table:
+            raise fail(f"{path}{key}", "missing", "a value")
+        return table[key]
+
+    raw_bodies = need(data, "bodies", "")
+    if not isinstance(raw_bodies, Mapping) or not raw_bodies:
+        raise fail("bodies", raw_bodies, "a table of bodies")
+    shapes: dict[str, Shape] = {}
+    bodies: list[Body] = []
+    for name, raw in raw_bodies.items():
+        path = f"bodies.{name}."
+        raw = raw or {}
+        owner = raw.get("frame_of")
+        if owner is not None:
+            if owner not in shapes:
+                raise fail(f"{path}frame_of", owner, "a body declared before it")
+            shape = shapes[owner]
+        else:
+            shape = _shape(need(raw, "shape", path), f"{path}shape.", fail)
+        shapes[name] = shape
+        bodies.append(Body(name, shape, _symmetry(raw.get("symmetry"), f"{path}symmetry", fail), owner))
+
+    sub_tasks: list[SubTask] = []
+    for i, raw in enumerate(need(data, "sub_tasks", "")):
+        path = f"sub_tasks[{i}]."
+        until = tuple(
+            _predicate(u, f"{path}until[{n}].", set(shapes), fail) for n, u in enumerate(need(raw, "until", path))
+        )
+        if not until:
+            raise fail(f"{path}until", "empty", "at least one predicate")
+        sub_tasks.append(SubTask(str(need(raw, "name", path)), until, str(raw.get("means", ""))))
+    if len({s.name for s in sub_tasks}) != len(sub_tasks) or not sub_tasks:
+        raise fail("sub_tasks", [s.name for s in sub_tasks], "one or more sub-tasks with different names")
+
+    gate = data.get("gate") or {}
+    spec = TaskSpec(
+        name=str(need(data, "name", "")),
+        bodies=tuple(bodies),
+        sub_tasks=tuple(sub_tasks),
+        support=str(data.get("support", "table")),
+        gripper=str(data.get("gripper", "tcp")),
+        manipulated=tuple(data.get("manipulated") or ()),
+        reference=str(data.get("reference") or ""),
+        frames=tuple((str(k), str(v)) for k, v in (data.get("frames") or {}).items()),
+        ignored=tuple(data.get("ignored") or ()),
+        z_term=None if gate.get("z_term") is None else float(gate["z_term"]),
+        use_success_flag=bool(gate.get("use_success_flag", True)),
+        instruction=str(data.get("instruction", "")),
+    )
+    named = {
+        "support": (spec.support,),
+        "gripper": (spec.gripper,),
+        "manipulated": spec.manipulated,
+        "reference": (spec.reference,) if spec.reference else (),
+        "frames": tuple(n for pair in spec.frames for n in pair),
+        "ignored": spec.ignored,
+    }
+    for key, names in named.items():
+        for name in names:
+            if name not in shapes:
+                raise fail(key, name, f"one of the bodies ({', '.join(shapes)})")
+    return spec
+
+
+def _shape(raw: Any, path: str, fail: Any) -> Shape:
+    kind = raw.get("kind") if isinstance(raw, Mapping) else raw
+    if kind not in SHAPES:
+        raise fail(f"{path}kind", kind, f"one of {', '.join(SHAPES)}")
+    try:
+        if kind == "box":
+            x, y, z = (float(v) for v in raw["half_size_m"])
+            size = (x, y, z)
+        elif kind == "cylinder":
+            size = (float(raw["radius_m"]), float(raw["radius_m"]), float(raw["half_length_m"]))
+        elif kind == "sphere":
+            size = (float(raw["radius_m"]),) * 3
+        else:
+            vertices, faces = _mesh(raw)
+            return Shape("mesh", (0.0, 0.0, 0.0), vertices, faces)
+    except (KeyError, TypeError, ValueError) as error:
+        wanted = {
+            "box": "half_size_m with three lengths",
+            "cylinder": "radius_m and half_length_m",
+            "sphere": "radius_m",
+            "mesh": "vertices_m and faces, or file naming an .npz that holds them",
+        }[kind]
+        raise fail(path.rstrip("."), dict(raw), wanted) from error
+    if min(size) <= 0:
+        raise fail(path.rstrip("."), size, "positive lengths")
+    return Shape(kind, size)
+
+
+def _mesh(raw: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    table: Any = np.load(raw["file"]) if "file" in raw else raw
+    vertices, faces = np.asarray(table["vertices_m"], float), np.asarray(table["faces"], int)
+    if vertices.ndim != 2 or vertices.shape[1] != 3 or faces.ndim != 2 or faces.shape[1] != 3:
+        raise ValueError("vertices_m must be [V, 3] and faces [F, 3]")
+    return tuple(map(tuple, vertices.tolist())), tuple(map(tuple, faces.tolist()))
+
+
+def _symmetry(raw: Any, path: str, fail: Any) -> Symmetry:
+    if raw is None:
+        return Symmetry()
+    kind = raw.get("kind") if isinstance(raw, Mapping) else raw
+    if kind not in SYMMETRIES:
+        raise fail(path, raw, f"a kind among {', '.join(SYMMETRIES)}")
+    raw = raw if isinstance(raw, Mapping) else {}
+    axis = tuple(float(v) for v in raw.get("axis", (0.0, 0.0, 1.0)))
+    if len(axis) != 3 or not np.linalg.norm(axis) > 0:
+        raise fail(f"{path}.axis", axis, "three numbers, not all zero")
+    if kind != "discrete":
+        return Symmetry(kind, axis)
+    if "fold" in raw:  # n equal turns about the axis
+        n = int(raw["fold"])
+        if n < 2:
+            raise fail(f"{path}.fold", n, "two or more equal turns")
+        unit = np.asarray(axis) / np.linalg.norm(axis)
+        half = np.pi * np.arange(n) / n
+        copies = np.column_stack([np.cos(half), np.sin(half)[:, None] * unit])
+    else:
+        copies = np.asarray(raw.get("copies_wxyz", ()), float)
+        if copies.ndim != 2 or copies.shape[1] != 4 or not np.allclose(np.linalg.norm(copies, axis=1), 1, atol=1e-3):
+            raise fail(f"{path}.copies_wxyz", raw.get("copies_wxyz"), "unit quaternions wxyz, or fold: n")
+        if not (np.abs(copies[:, 0]) > 1 - 1e-6).any():
+            copies = np.concatenate([[[1.0, 0, 0, 0]], copies])
+    return Symmetry(kind, axis, tuple(map(tuple, copies.tolist())))
+
+
+_NEEDS = {
+    "gripper_closing": (),
+    "gripper_closed": ("window_s",),
+    "gripper_opening": (),
+    "gripper_open": (),
+    "lifted": ("body",),
+    "near": ("body", "other"),
+    "away": ("body", "other"),
+    "held": ("body", "window_s"),
+    "released": ("body", "window_s"),
+    "moving": ("body",),
+    "at_rest": ("body", "window_s"),
+    "joint_past": ("body", "offset_m"),
+}
+
+
+def _predicate(raw: Any, path: str, bodies: set[str], fail: Any) -> Predicate:
+    kind = raw.get("kind") if isinstance(raw, Mapping) else raw
+    if kind not in PREDICATES:
+        raise fail(f"{path}kind", kind, f"one of {', '.join(PREDICATES)}")
+    keys = {"kind", "body", "other", "joint", "value_m", "fraction", "window_s", "axes", "offset_m", "range"}
+    if unknown := set(raw) - keys:
+        raise fail(f"{path}{sorted(unknown)[0]}", raw[sorted(unknown)[0]], f"only the keys {', '.join(sorted(keys))}")
+    is_joint = kind == "joint_past"
+    body = str(raw.get("joint" if is_joint else "body", ""))
+    window = float(raw.get("window_s", 0.0))
+    offset = tuple(float(v) for v in raw.get("offset_m", (0.0, 0.0, 0.0)))
+    if is_joint:
+        offset = (*(float(v) for v in raw.get("range", (0.0, 0.0))), 0.0)
+    key = "fraction" if is_joint else "value_m"
+    value = raw.get(key)
+    if not isinstance(value, (int, float)) or not value > 0:
+        raise fail(f"{path}{key}", value, "a positive number")
+    for need in _NEEDS[kind]:
+        if need == "window_s" and not window > 0:
+            raise fail(f"{path}window_s", window, "a positive number of seconds")
+        if need == "body" and not body:
+            raise fail(f"{path}{'joint' if is_joint else 'body'}", body, "a name")
+        if need == "offset_m" and offset[0] == offset[1]:
+            raise fail(f"{path}range", raw.get("range"), "two different joint positions")
+    other = str(raw.get("other", ""))
+    if "other" in _NEEDS[kind] and not other:
+        raise fail(f"{path}other", other, "the name of a body")
+    for name in (other, "" if is_joint else body):
+        if name and name not in bodies:
+            raise fail(f"{path}body", name, f"one of the bodies ({', '.join(sorted(bodies))})")
+    axes = str(raw.get("axes", "xyz"))
+    if not axes or set(axes) - set("xyz"):
+        raise fail(f"{path}axes", axes, "some of x, y, z")
+    return Predicate(kind, body, other, float(value), window, axes, offset)  # type: ignore[arg-type]

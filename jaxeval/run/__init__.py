@@ -1,0 +1,1 @@
+"""The work of each verb as an importable function, without Hydra."""
