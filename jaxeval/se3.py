@@ -21,6 +21,7 @@ Pose = Float[Array, "7"]
 Tangent = Float[Array, "6"]
 
 IDENTITY = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+_SMALL_SQUARE = 1e-3  # rad^2: below, the series of exp and log are exact in float64; above, the closed forms are
 
 
 # ------------------------------------------------------------------------------------------------ group operations
@@ -43,17 +44,50 @@ def relative_pose(T_w_a: Pose, T_w_b: Pose) -> Pose:
 
 def exp(xi: Tangent) -> Pose:
     """Pose of a tangent vector ``(rho, phi)``."""
-    return jaxlie.SE3.exp(xi).wxyz_xyz
+    rho, phi = xi[:3], xi[3:]
+    square = jnp.sum(phi * phi)
+    small = square < _SMALL_SQUARE
+    # The inner where keeps the closed forms away from 0 / 0, whose gradient is NaN.
+    square_safe = jnp.where(small, 1.0, square)
+    angle = jnp.sqrt(square_safe)
+    first = jnp.where(small, 1 / 2 - square / 24 + square**2 / 720, 2 * jnp.sin(angle / 2) ** 2 / square_safe)
+    second = jnp.where(small, 1 / 6 - square / 120 + square**2 / 5040, (angle - jnp.sin(angle)) / angle**3)
+    # jaxlie's SE3.exp takes V = R below |phi| = 3 mrad (float32), which is off by |phi| / 2 of the translation.
+    t = rho + first * jnp.cross(phi, rho) + second * jnp.cross(phi, jnp.cross(phi, rho))
+    return jnp.concatenate([jaxlie.SO3.exp(phi).wxyz, t])
 
 
 def log(pose: Pose) -> Tangent:
     """Tangent vector ``(rho, phi)`` of a pose, ``|phi| <= pi``. Value and gradient are finite at identity and at pi."""
-    return jaxlie.SE3(_short_way(pose)).log()
+    phi, t = _rotation_vector(pose[:4]), pose[4:]
+    square = jnp.sum(phi * phi)
+    small = square < _SMALL_SQUARE
+    square_safe = jnp.where(small, 1.0, square)
+    half = jnp.sqrt(square_safe) / 2
+    second = jnp.where(small, 1 / 12 + square / 720 + square**2 / 30240, (1 - half / jnp.tan(half)) / square_safe)
+    rho = t - jnp.cross(phi, t) / 2 + second * jnp.cross(phi, jnp.cross(phi, t))
+    return jnp.concatenate([rho, phi])
 
 
 def log_decoupled(pose: Pose) -> Tangent:
     """``(t, phi)`` of a pose: the translation as it is, and the rotation vector (R^3 x SO(3) instead of SE(3))."""
-    return jnp.concatenate([pose[4:], jaxlie.SO3(_short_way(pose)[:4]).log()])
+    return jnp.concatenate([pose[4:], _rotation_vector(pose[:4])])
+
+
+def _rotation_vector(wxyz: Float[Array, "4"]) -> Float[Array, "3"]:
+    """Rotation vector of a unit quaternion, the turn below pi: q and -q are one rotation.
+
+    jaxlie's log takes every turn within 2e-5 of pi (float32) for pi itself, and its gradient there for 0.
+    """
+    q = jnp.where(wxyz[0] < 0, -wxyz, wxyz)
+    w, v = q[0], q[1:]
+    square = jnp.sum(v * v)
+    small = square < _SMALL_SQUARE / 4
+    sine = jnp.sqrt(jnp.where(small, 1.0, square))
+    w_safe = jnp.where(small, w, 1.0)
+    ratio = square / w_safe**2
+    series = 2 / w_safe * (1 - ratio / 3 + ratio**2 / 5 - ratio**3 / 7)
+    return v * jnp.where(small, series, 2 * jnp.arctan2(sine, w) / sine)
 
 
 def as_matrix(wxyz: Float[Array, "4"]) -> Float[Array, "3 3"]:
@@ -69,11 +103,6 @@ def turn(wxyz_xyz: Pose) -> jaxlie.SO3:
 def from_matrix(R: Float[Array, "3 3"], t: Float[Array, "3"]) -> Pose:
     """Pose of a rotation matrix and a translation."""
     return jnp.concatenate([jaxlie.SO3.from_matrix(R).wxyz, t])
-
-
-def _short_way(pose: Pose) -> Pose:
-    """The same pose with ``w >= 0``: q and -q are one rotation, and the log should take the turn below pi."""
-    return jnp.concatenate([jnp.where(pose[0] < 0, -pose[:4], pose[:4]), pose[4:]])
 
 
 def safe_norm(x: Float[Array, " n"]) -> Float[Array, ""]:
@@ -177,11 +206,14 @@ def _turn_world(T_b_a: Pose, nominal: Pose, geometry: PairGeometry) -> Pose:
         T_b_a = jnp.concatenate([(first @ jaxlie.SO3(T_b_a[:4])).wxyz, t])
     else:
         axis = _unit(geometry.symmetry_b)
-    # mean over the surface of (R_n x + t_n) . R(theta) (R x + t) = tr(R(theta) M); with a symmetric a, its
-    # orientation is not compared, so position alone decides.
-    M = jnp.outer(t, t_nominal)
+    # mean over the surface of (R_n x + t_n) . R(theta) (R x + t) = tr(R(theta) M); with a spin of a, at its best, only
+    # the direction of its axis is compared; with any turn of a allowed, position alone decides.
+    M, moment = jnp.outer(t, t_nominal), _moment(geometry.scale)
     if geometry.symmetry_a.kind in ("none", "discrete"):
-        M = M + R @ _moment(geometry.scale) @ R_nominal.T
+        M = M + R @ moment @ R_nominal.T
+    elif geometry.symmetry_a.kind == "spin":
+        u = _unit(geometry.symmetry_a)
+        M = M + 0.5 * (jnp.trace(moment) + u @ moment @ u) * jnp.outer(R @ u, R_nominal @ u)
     turned = jaxlie.SO3(_best_turn(M, axis))
     return jnp.concatenate([(turned @ jaxlie.SO3(T_b_a[:4])).wxyz, turned.apply(T_b_a[4:])])
 
@@ -204,7 +236,7 @@ def _unit(symmetry: Symmetry) -> Float[Array, "3"]:
 
 
 def _copies(symmetry: Symmetry) -> np.ndarray:
-    return np.asarray(symmetry.copies_wxyz if symmetry.kind == "discrete" else ((1.0, 0, 0, 0),), np.float32)
+    return np.asarray(symmetry.copies_wxyz if symmetry.kind == "discrete" else ((1.0, 0, 0, 0),), np.float64)
 
 
 def symmetric_error(nominal: Pose, T_b_a: Pose, geometry: PairGeometry) -> Pose:

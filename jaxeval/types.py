@@ -61,7 +61,7 @@ FINDINGS: dict[str, tuple[str, str]] = {
     "no_valid_frame": ("error", "every frame is invalid"),
     "pose_jump": ("error", "a body moves more than `jump_m` between consecutive valid frames: tracking was lost"),
     "frozen_then_jump": ("error", "every pose is bit-identical for a while and then jumps: tracking was frozen"),
-    "non_finite_pose": ("warning", "NaN or infinite poses; those frames are marked invalid"),
+    "non_finite_pose": ("warning", "NaN or infinite poses or times; those frames are marked invalid"),
     "zero_quaternion": ("warning", "(0,0,0,0) quaternions; those frames are marked invalid"),
     "unnormalised_quaternion": ("warning", "quaternions off unit length by more than 1e-3; they are normalised"),
     "time_gap": ("warning", "a gap of over ten median steps and over 0.5 s"),
@@ -132,7 +132,8 @@ class Episode:
     def prepared(self) -> Episode:
         """Copy fit for the metrics: time rebased in float64, bad frames invalid, quaternions unit and continuous.
 
-        Poses of invalid frames repeat the last valid one, so that nothing non-finite enters traced code.
+        Invalid frames repeat the last valid one, its time too: nothing non-finite enters traced code, and time does
+        not step back.
         """
         return _prepare(self)
 
@@ -166,6 +167,11 @@ def _check(e: Episode, *, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
     for key, array in (("gripper_width_m", e.gripper_width_m), ("sub_task", e.sub_task)):
         if array is not None:
             shapes[key] = (array.shape, (n,))
+    for key, array in (("joints", e.joints), ("actions", e.actions)):
+        if array is not None:
+            shapes[key] = (array.shape, (n, *array.shape[1:]))
+    if e.half_size_m is not None:
+        shapes["half_size_m"] = (e.half_size_m.shape, (len(e.bodies), 3))
     for key, (got, want) in shapes.items():
         if got != want:
             add("shape", f"{key} has shape {got}", f"{want}", "write the arrays with one row a frame")
@@ -173,7 +179,8 @@ def _check(e: Episode, *, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
         return tuple(out)
 
     non_finite, zero = _bad_frames(e.poses)
-    valid = e.valid & ~non_finite & ~zero & np.isfinite(e.time_s)
+    non_finite |= ~np.isfinite(e.time_s)
+    valid = e.valid & ~non_finite & ~zero
     if not valid.any():
         add("no_valid_frame", f"0 of {n} frames are valid", "at least 2", "check the tracker or the mask")
         return tuple(out)
@@ -181,7 +188,7 @@ def _check(e: Episode, *, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
         add("too_few_frames", f"{int(valid.sum())} valid frame", "at least 2", "record the whole execution")
     if (bad := int((non_finite & e.valid).sum())) > 0:
         frame = int(np.flatnonzero(non_finite & e.valid)[0])
-        add("non_finite_pose", f"{bad} frames (first {frame}) hold NaN or inf", "finite poses", "marked invalid")
+        add("non_finite_pose", f"{bad} frames (first {frame}) hold NaN or inf", "finite numbers", "marked invalid")
     if (bad := int((zero & e.valid & ~non_finite).sum())) > 0:
         frame = int(np.flatnonzero(zero & e.valid & ~non_finite)[0])
         add("zero_quaternion", f"{bad} frames (first {frame}) hold (0,0,0,0)", "unit quaternions", "marked invalid")
@@ -285,7 +292,7 @@ def _prepare(e: Episode) -> Episode:
     flips = np.sign(np.sum(poses[1:, :, :4] * poses[:-1, :, :4], axis=-1))
     sign = np.cumprod(np.concatenate([np.ones((1, flips.shape[1])), np.where(flips < 0, -1.0, 1.0)]), axis=0)
     poses[..., :4] *= sign[..., None]
-    time_s = np.where(np.isfinite(time_s), time_s, time_s[last_valid]) - time_s[first]
+    time_s = time_s[last_valid] - time_s[first]
     width = e.gripper_width_m
     if width is not None:
         width = np.asarray(width, np.float64)[last_valid]
@@ -326,7 +333,10 @@ def pad_episodes(
     bodies = episodes[0].bodies
     if any(e.bodies != bodies for e in episodes):
         raise ValueError(f"episodes of one batch must list the same bodies in the same order, got {bodies} and others")
-    length = length or bucket_length(max(e.n_frames for e in episodes))
+    longest = max(e.n_frames for e in episodes)
+    length = length or bucket_length(longest)
+    if length < longest:
+        raise ValueError(f"a batch of length {length} does not hold an episode of {longest} frames; use a longer one")
     index = np.minimum(np.arange(length), np.array([[e.n_frames - 1] for e in episodes]))
     real = np.arange(length) < np.array([[e.n_frames] for e in episodes])
 

@@ -20,7 +20,7 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.io.maniskill import read_maniskill
 from jaxeval.io.recordings import read_recordings
-from jaxeval.io.store import open_store
+from jaxeval.io.store import Store, open_store
 from jaxeval.types import Episode, EpisodeBatch, Finding, bucket_length, pad_episodes
 
 BUNDLED = "bundled:"
@@ -60,6 +60,7 @@ class Loaded:
         if not episodes:
             raise InputError(f"{path}: it holds no episodes, expected at least 1; check how it was recorded")
         self.path, self.findings = path, findings
+        self.episode_findings = [tuple(f.code for f in e.check()) for e in episodes]
         self.episodes = [e.prepared() for e in episodes]
         self.task, self.bodies, self.n_episodes = episodes[0].task, episodes[0].bodies, len(episodes)
 
@@ -179,6 +180,11 @@ class Source:
             )
         return self.parts[0].task
 
+    def table(self) -> dict[str, list[Any]]:
+        """What is known of every episode beside its frames, in row order: one list a column (see `TABLE`)."""
+        tables = [_table(p) for p in self.parts]
+        return {name: [v for t in tables for v in t[name]] for name in TABLE}
+
     @property
     def hash(self) -> str:
         """SHA-256 (hex) of the contents of the parts, in order."""
@@ -210,6 +216,23 @@ class Source:
         streams = [(p.batches(bodies=bodies, episodes_n=episodes_n, dtype=dtype), n) for p, n in stored]
         streams.append((_pad(loaded, tuple(bodies), episodes_n, dtype), 0))
         return ((rows + offset, batch) for stream, offset in streams for rows, batch in stream)
+
+
+TABLE = (
+    "episode_id", "task", "group", "length", "success_once", "success_at_end", "seed", "speed",
+    "initial_condition_id", "initial_condition_hash", "source", "findings",
+)  # fmt: skip
+"""Columns of `Source.table`; `findings` holds the codes of `Episode.check`."""
+
+
+def _table(part: Part) -> dict[str, list[Any]]:
+    if isinstance(part, Store):
+        known = part.episodes
+        return {name: known.column(name).to_pylist() for name in TABLE}
+    episodes = list(part.iter_episodes())
+    table = {n: [getattr(e, n) for e in episodes] for n in TABLE if n not in ("length", "findings")}
+    findings = getattr(part, "episode_findings", [()] * len(episodes))
+    return table | {"length": [e.n_frames for e in episodes], "findings": [list(f) for f in findings]}
 
 
 def open_source(spec: str | Path | list[str | Path] | tuple[str | Path, ...]) -> Source:

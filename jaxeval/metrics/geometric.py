@@ -30,11 +30,13 @@ PENALTIES = ("hinge", "squared", "saturating")
 WEIGHTINGS = ("frames", "progress")
 
 GATE_OPEN, GATE_SUB_TASK, GATE_TERMINAL, GATE_SUCCESS = 0, 1, 2, 3
-STATUS_OK, STATUS_NO_VALID_FRAMES, STATUS_NOTHING_PINNED = 0, 1, 2
+STATUS_OK, STATUS_NO_VALID_FRAMES, STATUS_NOTHING_PINNED, STATUS_TRACKING, STATUS_INPUT = 0, 1, 2, 3, 4
 STATUS_SENTENCES = {
     STATUS_OK: "ok",
     STATUS_NO_VALID_FRAMES: "fewer than two valid frames",
     STATUS_NOTHING_PINNED: "no pinned direction in any frame: nothing to judge",
+    STATUS_TRACKING: "insufficient tracking",
+    STATUS_INPUT: "bad input",
 }
 
 
@@ -353,26 +355,7 @@ def geometric_quality(
     slot = jnp.where(valid, bins, 0)
     z_0 = admissible_radius(reference, params).astype(poses.dtype)
 
-    def depart(geometry: se3.PairGeometry, T_b_a: Array, nominal: Array, free: Array, directions: Array, sigma: Array):
-        def one(T: Float[Array, "7"], l: Int[Array, ""]) -> Float[Array, "6"]:
-            return se3.deviation(nominal[l], T, geometry, free=free[l], kind=reference.deviation)
-
-        d = jax.vmap(one)(T_b_a, slot)
-        return d, jnp.abs(jnp.einsum("tai,ta->ti", directions[slot], d)) / sigma[slot]
-
-    absent = tuple(j for j in range(J) if j not in use)
-    columns = tuple((0, 0) if j in absent else _columns(reference.pairs[j], bodies) for j in range(J))
-    deviations, z = over_pairs(
-        depart,
-        reference.spec,
-        reference.pairs,
-        reference.scale,
-        align.relative_tracks(safe_poses, columns),
-        reference.nominal,
-        found.free,
-        found.directions,
-        found.sigma_m,
-    )
+    _, z = departures(safe_poses, slot, found, reference, bodies)
     counted = found.pinned[:, slot] & valid[None, :, None] & _row_mask(J, use)[:, None, None]  # [J, T, 6]
     n = jnp.sum(counted, axis=(0, 2))
     cost = jnp.where(counted, penalise(jnp.maximum(z - z_0, 0.0), params.penalty), 0.0)
@@ -388,11 +371,8 @@ def geometric_quality(
 
     shares = found.directions[:, slot] ** 2  # [J, T, 6 axes, 6 directions]
     direction_cost = jnp.einsum("jtai,jti,t->ja", shares, cost, weights)
-    worst_frame, worst_pair = summary.worst_frame, summary.worst_pair
-    worst_direction = jnp.argmax(jnp.where(counted, z, -1.0)[worst_pair, worst_frame])
-    scale = reference.scale[worst_pair]
-    d = deviations[worst_pair, worst_frame]
-    phi = jnp.linalg.solve(scale + 1e-12 * jnp.eye(3, dtype=scale.dtype), d[3:])
+    t, j = summary.worst_frame, summary.worst_pair
+    worst = explain_frame(safe_poses[t], bins[t], j, found=found, reference=reference, bodies=bodies)
     return GeometricQuality(
         q=summary.q,
         gate_free=summary.gate_free,
@@ -405,14 +385,69 @@ def geometric_quality(
         pair_cost=summary.pair_cost,
         direction_cost=direction_cost,
         sub_task_cost=summary.sub_task_cost,
-        worst_frame=worst_frame,
-        worst_pair=worst_pair,
-        worst_direction=worst_direction,
+        worst_frame=t,
+        worst_pair=j,
+        worst_direction=worst.direction,
         worst_sub_task=summary.worst_sub_task,
-        worst_z=z[worst_pair, worst_frame, worst_direction],
-        worst_deviation=jnp.concatenate([d[:3], phi]),
-        worst_axis=found.directions[worst_pair, slot[worst_frame], :, worst_direction],
+        worst_z=worst.z,
+        worst_deviation=worst.deviation,
+        worst_axis=worst.axis,
     )
+
+
+def departures(
+    poses: Float[Array, "T N 7"],
+    slot: Int[Array, " T"],
+    found: Constraints,
+    reference: Reference,
+    bodies: tuple[str, ...],
+) -> tuple[Float[Array, "J T 6"], Float[Array, "J T 6"]]:
+    """(scaled deviation d, z of every direction) of each pair and frame, in progress bin ``slot``.
+
+    Pairs of which a body is missing hold the deviation of an identity pose; the caller leaves them out.
+    """
+
+    def depart(geometry: se3.PairGeometry, T_b_a: Array, nominal: Array, free: Array, directions: Array, sigma: Array):
+        def one(T: Float[Array, "7"], l: Int[Array, ""]) -> Float[Array, "6"]:
+            return se3.deviation(nominal[l], T, geometry, free=free[l], kind=reference.deviation)
+
+        d = jax.vmap(one)(T_b_a, slot)
+        return d, jnp.abs(jnp.einsum("tai,ta->ti", directions[slot], d)) / sigma[slot]
+
+    use = scored_pairs(reference, bodies)
+    columns = tuple(_columns(p, bodies) if j in use else (0, 0) for j, p in enumerate(reference.pairs))
+    relative = align.relative_tracks(poses, columns)
+    arrays = (relative, reference.nominal, found.free, found.directions, found.sigma_m)
+    return over_pairs(depart, reference.spec, reference.pairs, reference.scale, *arrays)
+
+
+class Departure(NamedTuple):
+    """What went wrong at one frame: the worst direction of one pair, for people to read."""
+
+    direction: Int[Array, ""]
+    z: Float[Array, ""]
+    deviation: Float[Array, "6"]  # unscaled (rho, phi): metres, radians, in a's nominal frame
+    axis: Float[Array, "6"]  # v of the direction, scaled tangent coordinates
+
+
+def explain_frame(
+    poses: Float[Array, "N 7"],
+    progress_bin: Int[Array, ""],
+    pair: Int[Array, ""],
+    *,
+    found: Constraints,
+    reference: Reference,
+    bodies: tuple[str, ...],
+) -> Departure:
+    """The pinned direction of ``pair`` with the largest z at one frame, and the deviation there."""
+    slot = jnp.maximum(progress_bin, 0)
+    deviations, z = departures(poses[None], slot[None], found, reference, bodies)
+    d, z = deviations[pair, 0], jnp.where(found.pinned[pair, slot], z[pair, 0], -1.0)
+    direction = jnp.argmax(z)
+    scale = reference.scale[pair]
+    phi = jnp.linalg.solve(scale + 1e-12 * jnp.eye(3, dtype=scale.dtype), d[3:])
+    axis = found.directions[pair, slot, :, direction]
+    return Departure(direction.astype(jnp.int32), z[direction], jnp.concatenate([d[:3], phi]), axis)
 
 
 def _columns(pair: Pair, bodies: tuple[str, ...]) -> tuple[int, int]:
@@ -474,6 +509,15 @@ class Summary(NamedTuple):
     worst_sub_task: Int[Array, ""]
 
 
+def _first_near_largest(cost: Float[Array, " J"]) -> Int[Array, ""]:
+    """First pair whose cost is within 10 % of the largest.
+
+    A held object and the gripper depart together from everything else, to a percent or so; pairs are ordered objects
+    first, so the object is named and not the gripper. The margin is ours.
+    """
+    return jnp.argmax(cost >= 0.9 * jnp.max(cost)).astype(jnp.int32)
+
+
 def summarise(
     frame_pair_cost: Float[Array, "J T"],
     n: Int[Array, " T"],
@@ -507,6 +551,6 @@ def summarise(
         pair_cost=pair_cost,
         sub_task_cost=sub_task_cost,
         worst_frame=worst_frame.astype(jnp.int32),
-        worst_pair=jnp.argmax(frame_pair_cost[:, worst_frame]).astype(jnp.int32),
+        worst_pair=_first_near_largest(frame_pair_cost[:, worst_frame]),
         worst_sub_task=jnp.argmax(sub_task_sum).astype(jnp.int32),
     )

@@ -94,3 +94,53 @@ def interaction_pairs(roles: Roles, spec: TaskSpec) -> tuple[Pair, ...]:
     if r:
         pairs.append(Pair(r, g, "r_g"))
     return tuple(pairs)
+
+
+def suggest_symmetries(
+    final: np.ndarray, pairs: Sequence[Pair], spec: TaskSpec, *, turned_rad: float = np.pi / 3
+) -> tuple[str, ...]:
+    """Sentences on bodies that end up turned differently in equally successful demonstrations.
+
+    ``final`` [K, J, 7]: T_b_a of every pair at each demonstration's last valid frame, wxyz_xyz. Where the turns of a
+    about one of its own axes fall on n equal steps, a discrete symmetry is suggested; where they are spread, a spin;
+    where they share no axis, any rotation. Only the object pairs, and only bodies that declare no symmetry. Ours.
+    """
+    out: list[str] = []
+    for j, pair in enumerate(pairs):
+        if pair.role not in ("m_r", "m_s") or spec.body(pair.a).symmetry.kind != "none" or len(final) < 4:
+            continue
+        turns = _turns_from_medoid(final[:, j, :4])
+        angles = np.linalg.norm(turns, axis=-1)
+        if angles.max() < turned_rad:
+            continue
+        far = turns[angles > np.radians(10)]
+        axis = np.linalg.svd(far)[2][0]
+        along = turns @ axis
+        start = f"{pair.a} ends turned by up to {np.degrees(angles.max()):.0f} deg relative to {pair.b}"
+        written = [round(float(v), 2) for v in axis * np.sign(axis[np.argmax(np.abs(axis))])]
+        if np.linalg.norm(turns - along[:, None] * axis, axis=-1).max() > np.radians(20):
+            out.append(f"{start} in successful demonstrations; if it looks the same however turned, declare symmetry: all")
+            continue
+        fold = next((n for n in (2, 3, 4, 6) if _on_steps(along, n)), None)
+        kind = f"{{kind: discrete, fold: {fold}, axis: {written}}}" if fold else f"{{kind: spin, axis: {written}}}"
+        out.append(f"{start}, about one axis; if it looks the same then, declare symmetry: {kind}")
+    return tuple(out)
+
+
+def _turns_from_medoid(wxyz: np.ndarray) -> np.ndarray:
+    """Rotation vectors [K, 3], in the body's frame, from the quaternion nearest to all others to each."""
+    centre = wxyz[np.argmax((wxyz @ wxyz.T) ** 2 @ np.ones(len(wxyz)))]
+    w0, v0 = centre[0], -centre[1:]
+    w = w0 * wxyz[:, 0] - wxyz[:, 1:] @ v0
+    v = w0 * wxyz[:, 1:] + wxyz[:, :1] * v0 + np.cross(v0, wxyz[:, 1:])
+    v *= np.where(w < 0, -1.0, 1.0)[:, None]
+    sine = np.linalg.norm(v, axis=-1)
+    angle = 2 * np.arctan2(sine, np.abs(w))
+    return v * (angle / np.maximum(sine, 1e-12))[:, None]
+
+
+def _on_steps(angle: np.ndarray, n: int) -> bool:
+    """Whether all angles lie within 5 degrees of multiples of a whole turn / n, on more than one of them."""
+    step = 2 * np.pi / n
+    nearest = np.round(angle / step)
+    return bool((np.abs(angle - nearest * step) < np.radians(5)).all() and len(set(nearest % n)) > 1)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 from collections.abc import Sequence
 from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxeval import align, se3
+from jaxeval.io.errors import InputError
+from jaxeval.io.source import Source
+from jaxeval.metrics import geometric as G
 from jaxeval.metrics.geometric import fit_reference
-from jaxeval.metrics.roles import infer_roles, interaction_pairs
+from jaxeval.metrics.roles import infer_roles, interaction_pairs, suggest_symmetries
 from jaxeval.types import Episode, EpisodeBatch, Pair, Reference, TaskSpec, pad_episodes
 
 
@@ -88,7 +95,11 @@ def fit(
         else:
             good.append(e.prepared())
     if not good:
-        raise ValueError(f"task {spec.name}: none of the {len(episodes)} demonstrations can be used: {left_out[:3]}")
+        first = f" (the first: {left_out[0][0]}: {left_out[0][1]})" if left_out else ""
+        raise InputError(
+            f"task {spec.name}: none of the {len(episodes)} demonstrations can be used{first}; "
+            "expected successful episodes without errors; give others"
+        )
     roles = infer_roles(good, spec)
     pairs = interaction_pairs(roles, spec)
     bodies = spec_bodies(spec, good[0].bodies)
@@ -101,6 +112,11 @@ def fit(
         if not ok:
             left_out.append((e.episode_id, f"sub-task '{spec.sub_tasks[int(np.argmin(reached))].name}' is never reached"))
     keep = np.flatnonzero(complete)
+    if len(keep) < 2:
+        raise InputError(
+            f"task {spec.name}: {len(keep)} of {len(episodes)} demonstrations can be used, expected at least 2 (a spread "
+            f"needs two; left out: {'; '.join(f'{e}: {why}' for e, why in left_out[:2]) or 'none'}); give more demonstrations"
+        )
     scale = mean_scale([good[k] for k in keep], spec, pairs)
     reference = _fit_jit(
         partial(fit_reference, pairs=pairs, spec=spec, bins_n=bins_n, deviation=deviation),
@@ -111,4 +127,79 @@ def fit(
         jnp.ones(len(keep), bool),
         scale=jnp.asarray(scale, dtype),
     )
-    return Fit(reference, tuple(good[k] for k in keep), tuple(left_out), roles.notes)
+    final = np.stack([np.asarray(relative)[k, :, int(np.flatnonzero(good[k].valid)[-1])] for k in keep])
+    notes = [*roles.notes, *suggest_symmetries(final, pairs, spec)]
+    if len(keep) < 7:
+        spurious = 6 - max(len(keep) - 1, 0)
+        notes.append(
+            f"K = {len(keep)} demonstrations span at most {max(len(keep) - 1, 0)} of 6 directions: at least {spurious} "
+            "directions of every relation are pinned for lack of samples; use 7 or more, better 30"
+        )
+    return Fit(reference, tuple(good[k] for k in keep), tuple(left_out), tuple(notes))
+
+
+def fit_source(
+    source: Source, spec: TaskSpec, *, demonstrations_n: int | None = None, bins_n: int = 10, deviation: str = "se3_log"
+) -> Fit:
+    """:func:`fit` on a source; `demonstrations_n` keeps the first K episodes that count. InputError names the fault."""
+    if source.task != spec.name:
+        raise InputError(
+            f"{source.parts[0].path}: episodes of task '{source.task}', expected '{spec.name}' as in the task spec; "
+            "give the spec of that task or other episodes"
+        )
+    if bins_n < 1 or (demonstrations_n is not None and demonstrations_n < 2):
+        raise InputError(
+            f"bins_n is {bins_n} and demonstrations_n is {demonstrations_n}; expected at least 1 bin a sub-task and at "
+            "least 2 demonstrations (a spread needs two); raise them"
+        )
+    missing = [b.name for b in spec.bodies if b.name not in source.bodies]
+    if missing:
+        raise InputError(
+            f"{source.parts[0].path}: no body {', '.join(missing)}; expected all bodies of task '{spec.name}' in "
+            f"demonstrations (it has {', '.join(source.bodies)}); record them or take them out of the spec"
+        )
+    episodes = [e for e in source.iter_episodes()]
+    if demonstrations_n is not None:
+        usable = [e for e in episodes if e.success_at_end is not False and not any(f.severity == "error" for f in e.check())]
+        if len(usable) < demonstrations_n:
+            raise InputError(
+                f"{source.parts[0].path}: {len(usable)} successful demonstrations, expected demonstrations_n = "
+                f"{demonstrations_n}; lower it or give more"
+            )
+        episodes = usable[:demonstrations_n]
+    return fit(episodes, spec, bins_n=bins_n, deviation=deviation)
+
+
+def provenance(made: Fit, source: Source, configuration: Any) -> dict[str, Any]:
+    """What is kept beside a reference: version, configuration, commit, hash of the demonstrations, what was left out."""
+    return {
+        "jaxeval": version("jaxeval"),
+        "configuration": configuration,
+        "commit": commit(),
+        "demonstrations": [e.episode_id for e in made.used],
+        "demonstrations_hash": source.hash,
+        "source": [str(p.path.name) for p in source.parts],
+        "left_out": [list(x) for x in made.left_out],
+        "notes": list(made.notes),
+    }
+
+
+def commit() -> str | None:
+    """Git commit of the clone that this code runs from; None outside one."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def table(made: Fit) -> str:
+    """Pinned directions of every relation by sub-task, as text."""
+    reference = made.reference
+    pinned = np.asarray(G.constraints(reference, G.GeometricParams()).pinned).sum(axis=-1)
+    by_sub_task = pinned.reshape(len(reference.pairs), len(reference.spec.sub_tasks), reference.bins_n)
+    head = f"{'pinned directions (least-most)':32}" + "".join(f"{s.name:>11}" for s in reference.spec.sub_tasks)
+    rows = [
+        f"{pair.name:32}" + "".join(f"{f'{c.min()}-{c.max()}' if c.min() < c.max() else c.min():>11}" for c in counts)
+        for pair, counts in zip(reference.pairs, by_sub_task, strict=True)
+    ]
+    return "\n".join([f"task {reference.spec.name}: {len(made.used)} demonstrations", head, *rows])

@@ -1,0 +1,178 @@
+"""`jaxeval <verb> key=value ...`: finds the verb's configuration, hands it to `jaxeval.run`, prints what came of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+VERBS = {
+    "fit": "learn a reference from demonstrations",
+    "score": "geometric quality Q of every execution, against a reference",
+    "report": "one self-contained HTML of a scored set",
+    "demo": "all three on the bundled ManiSkill executions",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb; returns the exit code. Bad input is one sentence on stderr and exit code 1."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print("usage: jaxeval <verb> [key=value ...] [-m for a multirun]\n")
+        print("\n".join(f"  {verb:8} {means}" for verb, means in VERBS.items()))
+        print("\n`jaxeval <verb> --help` shows the verb's settings.")
+        return 0
+    if argv[0] == "--version":
+        from importlib.metadata import version
+
+        print(version("jaxeval"))
+        return 0
+    if argv[0] not in VERBS:
+        print(f"jaxeval: no verb '{argv[0]}'; expected one of {', '.join(VERBS)}", file=sys.stderr)
+        return 2
+    return _hydra(argv[0], argv[1:])
+
+
+def _hydra(verb: str, overrides: list[str]) -> int:
+    import hydra
+
+    from jaxeval.io.errors import InputError
+    from jaxeval.io.spec import conf_dir
+
+    code = 0
+
+    def task(config: Any) -> None:
+        nonlocal code
+        try:
+            _compilation_cache()
+            _WORK[verb](config)
+        except (InputError, ValueError) as error:
+            print(f"jaxeval {verb}: {error}", file=sys.stderr)
+            code = 1
+        except KeyboardInterrupt:
+            print(f"jaxeval {verb}: interrupted; nothing half-written was left", file=sys.stderr)
+            code = 130
+
+    sys.argv = [f"jaxeval {verb}", *overrides]
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=verb)(task)()
+    except SystemExit as stop:  # hydra ends so on a bad override, after saying which
+        return stop.code if isinstance(stop.code, int) else 1
+    return code
+
+
+def _compilation_cache() -> None:
+    """Keep compiled code between runs; JAX_COMPILATION_CACHE_DIR moves it."""
+    import jax
+
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+        jax.config.update("jax_compilation_cache_dir", str(home / "jaxeval"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def _required(config: Any, *keys: str) -> None:
+    from omegaconf import OmegaConf
+
+    from jaxeval.io.errors import InputError
+
+    if missing := [k for k in keys if OmegaConf.is_missing(config, k)]:
+        wanted = " ".join(f"{k}=..." for k in missing)
+        raise InputError(f"{', '.join(missing)} is not given; expected {wanted}; see `{sys.argv[0]} --help`")
+
+
+def _out(config: Any) -> Path:
+    """Output folder: `out`, or the job's own subfolder of it in a multirun."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    hydra_config = HydraConfig.get()
+    return Path(hydra_config.runtime.output_dir) if hydra_config.mode == RunMode.MULTIRUN else Path(config.out)
+
+
+def _params(config: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    from jaxeval.metrics.geometric import GeometricParams
+
+    return GeometricParams(**OmegaConf.to_container(config.metric, resolve=True)).check()  # type: ignore[arg-type]
+
+
+def _source(episodes: Any) -> Any:
+    from omegaconf import ListConfig
+
+    from jaxeval.io.source import open_source
+
+    source = open_source(list(episodes) if isinstance(episodes, ListConfig) else str(episodes))
+    for _, sentence in source.refused:
+        print(f"refused: {sentence}", file=sys.stderr)
+    return source
+
+
+def _fit(config: Any) -> None:
+    from omegaconf import OmegaConf
+
+    from jaxeval.io.reference import save_reference
+    from jaxeval.io.spec import load_spec, spec_from_dict
+    from jaxeval.run import fit as run
+
+    _required(config, "episodes")
+    source = _source(config.episodes)
+    if config.spec is not None:
+        spec = load_spec(Path(config.spec))
+    elif config.get("task") is not None:
+        spec = spec_from_dict(OmegaConf.to_container(config.task, resolve=True), where="task")
+    else:
+        spec = load_spec(source.task)
+    made = run.fit_source(
+        source, spec, demonstrations_n=config.demonstrations_n, bins_n=config.bins_n, deviation=config.deviation
+    )
+    for episode, why in made.left_out:
+        print(f"left out: {episode}: {why}")
+    for note in made.notes:
+        print(f"note: {note}")
+    path = save_reference(_out(config), made.reference, about=run.provenance(made, source, OmegaConf.to_container(config)))
+    print(run.table(made))
+    print(f"reference: {path}")
+
+
+def _score(config: Any) -> None:
+    from jaxeval.io.reference import load_reference
+    from jaxeval.run import score as run
+
+    _required(config, "reference", "episodes")
+    params = _params(config)
+    reference, about = load_reference(config.reference)
+    source = _source(config.episodes)
+    out = _out(config)
+    scores = run.score(
+        reference, source, params, out=out, frames=config.frames, batch_n=config.batch_n, progress=True,
+        about={"reference": str(config.reference), "demonstrations": about},
+    )  # fmt: skip
+    for note in scores.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(run.table(scores))
+    print(f"scores: {out / run.SCORES}")
+
+
+def _report(config: Any) -> None:
+    from jaxeval.run.report import report
+
+    _required(config, "scores", "reference")
+    out = None if config.out is None else Path(config.out)
+    print(f"report: {report(Path(config.scores), Path(config.reference), out)}")
+
+
+def _demo(config: Any) -> None:
+    from jaxeval.run.demo import demo
+
+    print(f"report: {demo(_out(config), _params(config))}")
+
+
+_WORK: dict[str, Callable[[Any], None]] = {"fit": _fit, "score": _score, "report": _report, "demo": _demo}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""References on disk: `<name>.npz` (arrays) beside `<name>.json` (spec, pairs, versions, where it came from)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxeval.io.errors import InputError
+from jaxeval.types import Body, Pair, Predicate, Reference, Shape, SubTask, Symmetry, TaskSpec
+
+FORMAT_VERSION = 1
+ARRAYS = ("nominal", "deviations", "seen", "terminal", "demo_valid", "converged", "scale", "duration_s")
+
+
+def save_reference(path: str | Path, reference: Reference, *, about: dict[str, Any] | None = None) -> Path:
+    """Write a reference as `path`.npz and `path`.json (the suffix of `path` does not matter); returns the .npz path.
+
+    `about` holds what else should be kept: configuration, commit, hash of the demonstrations, notes. Each file appears
+    whole or not at all. InputError when the folder cannot be written.
+    """
+    stem = _stem(path)
+    table = {
+        "format_version": FORMAT_VERSION,
+        "spec": dataclasses.asdict(reference.spec),
+        "pairs": [dataclasses.asdict(p) for p in reference.pairs],
+        "bins_n": reference.bins_n,
+        "deviation": reference.deviation,
+        "about": about or {},
+    }
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        part = stem.with_name(f".{stem.name}.writing.npz")
+        np.savez_compressed(part, **{name: np.asarray(getattr(reference, name)) for name in ARRAYS})  # type: ignore[arg-type]
+        text = stem.with_name(f".{stem.name}.writing.json")
+        text.write_text(json.dumps(table, indent=1) + "\n")
+        os.replace(text, stem.with_name(stem.name + ".json"))
+        os.replace(part, stem.with_name(stem.name + ".npz"))
+    except OSError as error:
+        raise InputError(
+            f"{stem.parent}: cannot write the reference there ({error.strerror}); expected a writable folder; choose another"
+        ) from error
+    return stem.with_name(stem.name + ".npz")
+
+
+def load_reference(path: str | Path) -> tuple[Reference, dict[str, Any]]:
+    """(reference, what is known about it) from a path with or without suffix. InputError says what is wrong."""
+    stem = _stem(path)
+    npz, text = stem.with_name(stem.name + ".npz"), stem.with_name(stem.name + ".json")
+    for file in (npz, text):
+        if not file.is_file():
+            raise InputError(f"{file}: no such file; expected a reference made by `jaxeval fit`; check the path")
+    try:
+        table = json.loads(text.read_text())
+        with np.load(npz) as arrays:
+            values = {name: arrays[name] for name in ARRAYS}
+    except KeyError as error:
+        raise InputError(f"{npz}: array {error} is missing; expected a whole reference; fit it again") from error
+    except Exception as error:
+        raise InputError(f"{stem}: cannot be read ({error}); expected a whole reference; fit it again") from error
+    if table.get("format_version") != FORMAT_VERSION:
+        found = table.get("format_version")
+        raise InputError(f"{text}: format_version is {found}; expected {FORMAT_VERSION}; fit the reference again")
+    reference = Reference(
+        **values,
+        spec=spec_from_plain(table["spec"]),
+        pairs=tuple(Pair(**p) for p in table["pairs"]),
+        bins_n=int(table["bins_n"]),
+        deviation=str(table["deviation"]),
+    )
+    return reference, table["about"]
+
+
+def spec_from_plain(data: dict[str, Any]) -> TaskSpec:
+    """TaskSpec back from `dataclasses.asdict` of one (after a trip through JSON)."""
+
+    def body(raw: dict[str, Any]) -> Body:
+        shape, symmetry = _tuples(raw["shape"]), _tuples(raw["symmetry"])
+        return Body(raw["name"], Shape(**shape), Symmetry(**symmetry), raw["frame_of"])
+
+    def sub_task(raw: dict[str, Any]) -> SubTask:
+        return SubTask(raw["name"], tuple(Predicate(**_tuples(p)) for p in raw["until"]), raw["means"])
+
+    rest = {k: v for k, v in _tuples(data).items() if k not in ("bodies", "sub_tasks")}
+    return TaskSpec(
+        bodies=tuple(body(b) for b in data["bodies"]), sub_tasks=tuple(sub_task(s) for s in data["sub_tasks"]), **rest
+    )
+
+
+def _tuples(data: dict[str, Any]) -> dict[str, Any]:
+    """Lists to tuples, so that the spec stays hashable."""
+
+    def turn(x: Any) -> Any:
+        return tuple(turn(v) for v in x) if isinstance(x, list) else x
+
+    return {k: turn(v) for k, v in data.items()}
+
+
+def _stem(path: str | Path) -> Path:
+    path = Path(path)
+    return path.with_suffix("") if path.suffix in (".npz", ".json") else path
