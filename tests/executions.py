@@ -8,13 +8,15 @@ from functools import cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxeval import align
 from jaxeval.io import bundled
 from jaxeval.io.spec import load_spec
-from jaxeval.metrics.geometric import GeometricParams, GeometricQuality, geometric_quality
-from jaxeval.run.fit import fit, spec_bodies, with_bodies
+from jaxeval.metrics.geometric import GeometricParams, GeometricQuality, fit_reference, geometric_quality
+from jaxeval.metrics.roles import infer_roles, interaction_pairs
+from jaxeval.run.fit import align_batch, fit, mean_scale, spec_bodies, with_bodies
 from jaxeval.types import Body, Episode, EpisodeBatch, Reference, Shape, TaskSpec, pad_episodes
 
 BOX = Shape("box", (0.02, 0.02, 0.02))
@@ -44,6 +46,34 @@ def of_tilt(degrees: int) -> list[Episode]:
 def learned(dtype: str = "float32") -> Reference:
     """StackCube from all 40 bundled demonstrations, of which one fails and is left out."""
     return fit(episodes(), spec(), dtype=np.dtype(dtype)).reference
+
+
+@cache
+def demonstrations(name: str = "stack_cube_demos", dtype: str = "float32") -> tuple[tuple[Episode, ...], tuple, dict]:
+    """(demonstrations that count, arguments of fit_reference, its keywords): for many fits with one compile."""
+    task = spec(name.removesuffix("_demos"))
+    good = [e for e in episodes(name) if e.success_at_end is not False]
+    roles = infer_roles(good, task)
+    pairs, bodies = interaction_pairs(roles, task), spec_bodies(task, good[0].bodies)
+    good = [with_bodies(e, bodies) for e in good]
+    columns = tuple((bodies.index(p.a), bodies.index(p.b)) for p in pairs)
+    batch = pad_episodes(good, dtype=np.dtype(dtype))
+    aligned, relative = align_batch(batch, spec=task, bodies=bodies, bins_n=10, columns=columns)
+    assert np.asarray(aligned.reached).all()
+    scale = jnp.asarray(mean_scale(good, task, pairs), dtype)
+    keywords = {"scale": scale, "pairs": pairs, "spec": task, "bins_n": 10}
+    return tuple(good), (relative, aligned.bins, aligned.duration_s), keywords
+
+
+@cache
+def _learner(name: str) -> Callable[[Any], Reference]:
+    _, arrays, keywords = demonstrations(name)
+    return quick_jit(lambda demo_valid: fit_reference(*arrays, demo_valid, **keywords))
+
+
+def learned_from(counts: np.ndarray, name: str = "stack_cube_demos") -> Reference:
+    """Reference from the demonstrations for which ``counts`` is True; all subsets share one compile."""
+    return _learner(name)(jnp.asarray(counts, bool))
 
 
 @partial(jax.jit, static_argnames="bodies")

@@ -112,7 +112,7 @@ def scenes(f: float) -> dict[str, tuple[Track, Predicate, float]]:
         ),
         "gripper_opening": (track(width=0.02 + 0.02 * late), Predicate("gripper_opening", value=0.004 - eps), 1.2),
         "gripper_open": (track(width=0.02 + 0.02 * late), Predicate("gripper_open", value=0.026 - eps), 1.3),
-        "lifted": (track(at={"cube": up + [0, 0, 0.5]}), Predicate("lifted", "cube", value=0.03 - eps), 1.3),
+        "lifted": (track(at={"cube": up + np.array([0, 0, 0.5])}), Predicate("lifted", "cube", value=0.03 - eps), 1.3),
         # 0.1 m from the point (0.1, 0, 0) of the bin at the start; 5 cm from it at 1.5 s
         "near": (
             track(at={"cube": out, "bin": np.zeros(3)}),
@@ -122,12 +122,16 @@ def scenes(f: float) -> dict[str, tuple[Track, Predicate, float]]:
         "away": (track(at={"cube": out}), Predicate("away", "cube", "bin", value=0.05 - eps), 1.5),
         # both move off at 1 s, 0.1 m/s: the gripper has moved over 2 cm in 0.4 s at 1.2 s (and a hair)
         "held": (
-            track(at={"cube": out, "tcp": out + [0, 0, 0.1]}),
+            track(at={"cube": out, "tcp": out + np.array([0, 0, 0.1])}),
             Predicate("held", "cube", value=0.02 - eps, window_s=0.4),
             1.2,
         ),
         "released": (track(at={"tcp": up}), Predicate("released", "cube", value=0.02 - eps, window_s=0.4), 1.2),
-        "moving": (track(at={"cube": out + [0.3, 0.2, 0]}), Predicate("moving", "cube", value=0.03 - eps), 1.3),
+        "moving": (
+            track(at={"cube": out + np.array([0.3, 0.2, 0])}),
+            Predicate("moving", "cube", value=0.03 - eps),
+            1.3,
+        ),
         # on the move at 0.1 m/s until 1 s: less than 1 cm over 0.3 s from 1.2 s on (1 cm exactly, and a hair)
         "at_rest": (
             track(at={"cube": along("x", 0.1 * np.minimum(t, 1.0))}),
@@ -155,8 +159,11 @@ def test_a_predicate_first_holds_when_it_should(kind: str) -> None:
     assert a.reached.tolist() == [True]
     assert a.ends[0] == round(expected_s / DT)
     assert a.ended_s[0] == pytest.approx(expected_s, abs=1e-5)
-    unmet = dataclasses.replace(predicate, value=predicate.value * (1e-3 if kind in ("near", "at_rest") else 1e3))
-    if kind not in ("gripper_closed", "at_rest"):  # a body that does come to rest meets any threshold
+    if kind == "near":
+        unmet = dataclasses.replace(predicate, offset_m=(0.1, 0.06, 0.0))
+    else:
+        unmet = dataclasses.replace(predicate, value=predicate.value * 1e3)
+    if kind not in ("gripper_closed", "at_rest"):  # the two that hold below their value
         assert not track.run(unmet).reached[0]
 
 
@@ -201,7 +208,8 @@ def test_a_body_carried_along_is_held_and_one_left_behind_is_not() -> None:
 
 # ----------------------------------------------------------------------------------------------- latched, ordered
 
-CLOSE, LIFT, OPEN = Predicate("gripper_open", value=0.05), Predicate("lifted", "cube", value=0.05), Predicate("away", "tcp", "cube", value=0.05)  # fmt: skip
+CLOSE = Predicate("gripper_open", value=0.05)
+LIFT = Predicate("lifted", "cube", value=0.05)
 
 
 def test_sub_tasks_are_ordered_and_latched() -> None:

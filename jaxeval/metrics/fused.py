@@ -13,6 +13,7 @@ weights, gate, summary) is geometric.py's own. Values and gradients agree with t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -127,41 +128,43 @@ def quality_by_tables(
     """:func:`fused_quality` with the tables already made: what a loop over many batches calls."""
     B, T = alignment.bins.shape
     use = geometric.scored_pairs(reference, bodies)
-    rows = made.rows.astype(poses.dtype)
+    flat = tuple(
+        (made.rows if len(g.members) == len(reference.pairs) else made.rows[:, np.asarray(g.members, np.int32)])
+        .reshape(ROWS_N, -1)
+        .astype(poses.dtype)
+        for g in _groups(reference, bodies)
+    )
     z_0 = made.z_0.astype(poses.dtype)
 
     # terminal gate: z at each episode's last valid frame
     valid = alignment.bins >= 0
     last = jnp.max(jnp.where(valid, jnp.arange(T)[None], 0), axis=1)
     episode = jnp.arange(B)
-    z_last = _z(poses[episode, last], alignment.bins[episode, last], rows, reference, bodies)
+    z_last = _z(poses[episode, last], alignment.bins[episode, last], flat, reference, bodies)
     by_pair = jnp.zeros((len(reference.pairs), 6, B), poses.dtype)
     by_pair = by_pair.at[np.asarray(use, np.int32)].set(jnp.stack(z_last, axis=1))
     gate_code, gate_index = jax.vmap(
         lambda z, a, s: geometric.terminal_gate(z, made.found, made.limit, a, s, reference, use)
     )(jnp.moveaxis(by_pair, -1, 0), alignment, success)
 
-    def chunk(
-        x: tuple[Float[Array, "C T N 7"], Int[Array, "C T"], Int[Array, " C"]],
-    ) -> tuple[geometric.Summary, Float[Array, "C J T"]]:
-        poses, bins, gate_code = x
-        C = bins.shape[0]
-        z = _z(poses.reshape(C * T, *poses.shape[2:]), bins.reshape(C * T), rows, reference, bodies)
+    def costs(x: tuple[Float[Array, "F N 7"], Int[Array, " F"]]) -> Float[Array, "U F"]:
+        z = _z(*x, flat, reference, bodies)
         total = sum(geometric.penalise(jnp.maximum(z_i - z_0, 0.0), params.penalty) for z_i in z)
-        n = made.pinned_n.at[jnp.maximum(bins, 0)].get(mode="promise_in_bounds")
-        share = jnp.where(bins >= 0, 1.0 / jnp.maximum(n, 1).astype(poses.dtype), 0.0)
-        cost = jnp.asarray(total, poses.dtype).reshape(len(use), C, T) * share[None]
-        cost = jnp.moveaxis(_spread(cost, use, len(reference.pairs)), 0, 1)
+        return jnp.asarray(total, poses.dtype)
 
-        def summary(cost: Float[Array, "J T"], n: Int[Array, " T"], bins: Int[Array, " T"], code: Int[Array, ""]):
-            L = reference.nominal.shape[1]
-            weights = geometric.frame_weights(bins, L=L, weighting=params.weighting, dtype=cost.dtype)
-            P = len(reference.spec.sub_tasks)
-            return geometric.summarise(cost, n, bins, weights, code, P=P, M=reference.bins_n)
+    frames = (poses.reshape(B * T, *poses.shape[2:]), alignment.bins.reshape(B * T))
+    cost = jnp.swapaxes(_in_chunks(costs, frames).reshape(len(use), B, T), 0, 1)
+    cost = _spread(cost, use, len(reference.pairs))
+    n = jnp.where(valid, made.pinned_n.at[jnp.maximum(alignment.bins, 0)].get(mode="promise_in_bounds"), 0)
+    frame_pair_cost = cost * jnp.where(valid, 1.0 / jnp.maximum(n, 1).astype(poses.dtype), 0.0)[:, None]
 
-        return jax.vmap(summary)(cost, jnp.where(bins >= 0, n, 0), bins, gate_code), cost
+    def summary(cost: Float[Array, "J T"], n: Int[Array, " T"], bins: Int[Array, " T"], code: Int[Array, ""]):
+        L = reference.nominal.shape[1]
+        weights = geometric.frame_weights(bins, L=L, weighting=params.weighting, dtype=cost.dtype)
+        P = len(reference.spec.sub_tasks)
+        return geometric.summarise(cost, n, bins, weights, code, P=P, M=reference.bins_n)
 
-    made_of, frame_pair_cost = _in_chunks(chunk, (poses, alignment.bins, gate_code), size=chunk_size(B, T))
+    made_of = jax.vmap(summary)(frame_pair_cost, n, alignment.bins, gate_code)
     return FusedQuality(
         q=made_of.q,
         gate_free=made_of.gate_free,
@@ -178,78 +181,96 @@ def quality_by_tables(
     )
 
 
-def chunk_size(B: int, T: int) -> int:
-    """Episodes a chunk: near FRAMES_IN_CHUNK frames, and a divisor of B where there is one (no padding then)."""
-    most = max(1, min(B, 3 * FRAMES_IN_CHUNK // (2 * T)))
-    for size in range(most, most // 2, -1):
-        if B % size == 0:
+def chunk_size(frames_n: int) -> int:
+    """Frames a chunk: a divisor of ``frames_n`` near FRAMES_IN_CHUNK where there is one, at most half of them."""
+    most = max(1, min(2 * FRAMES_IN_CHUNK, frames_n // 2))
+    for size in sorted(range(most, most // 4, -1), key=lambda size: abs(size - FRAMES_IN_CHUNK)):
+        if frames_n % size == 0:
             return size
-    chunks_n = -(-B // most)
-    return -(-B // chunks_n)
+    return min(most, FRAMES_IN_CHUNK)
 
 
-def _in_chunks(f, xs, *, size: int):
-    """``f`` over the leading axis, ``size`` rows at a time; the last chunk is filled up with copies of the last row."""
-    B = xs[0].shape[0]
-    if size == B:
-        return f(xs)
-    chunks_n = -(-B // size)
-    if (missing := chunks_n * size - B) > 0:
-        xs = jax.tree.map(lambda x: jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))]), xs)
+def _in_chunks(
+    f: Callable[[tuple[Float[Array, "C N 7"], Int[Array, " C"]]], Float[Array, "U C"]],
+    xs: tuple[Float[Array, "F N 7"], Int[Array, " F"]],
+) -> Float[Array, "U F"]:
+    """``f`` over the frames, a chunk at a time, never all at once: a loop also keeps the compiler from repeating the
+    whole kernel inside every sum over its result. The last chunk is filled up with invalid frames."""
+    F = xs[1].shape[0]
+    size = chunk_size(F)
+    chunks_n = -(-F // size)
+    if (missing := chunks_n * size - F) > 0:
+        poses, bins = xs
+        xs = jnp.pad(poses, ((0, missing), (0, 0), (0, 0))), jnp.pad(bins, (0, missing), constant_values=-1)
     out = jax.lax.map(f, jax.tree.map(lambda x: x.reshape(chunks_n, size, *x.shape[1:]), xs))
-    return jax.tree.map(lambda x: x.reshape(chunks_n * size, *x.shape[2:])[:B], out)
+    return jnp.swapaxes(out, 0, 1).reshape(out.shape[1], chunks_n * size)[:, :F]
 
 
-def _spread(cost: Float[Array, "U C T"], use: tuple[int, ...], J: int) -> Float[Array, "J C T"]:
+def _spread(cost: Float[Array, "B U T"], use: tuple[int, ...], J: int) -> Float[Array, "B J T"]:
     """Costs of the scored pairs at their places among all pairs, zero elsewhere."""
     if use == tuple(range(J)):
         return cost
-    return jnp.zeros((J, *cost.shape[1:]), cost.dtype).at[np.asarray(use, np.int32)].set(cost)
+    return jnp.zeros((cost.shape[0], J, cost.shape[2]), cost.dtype).at[:, np.asarray(use, np.int32)].set(cost)
 
 
 # ------------------------------------------------------------------------------------------- z of every frame and pair
 
 
+class Group(NamedTuple):
+    """Scored pairs that declare the same symmetries (static): one set of formulas for all of them."""
+
+    members: tuple[int, ...]
+    symmetry_a: Symmetry
+    symmetry_b: Symmetry
+
+
+def _groups(reference: Reference, bodies: tuple[str, ...]) -> tuple[Group, ...]:
+    spec, pairs = reference.spec, reference.pairs
+    found: dict[tuple[Symmetry, Symmetry], list[int]] = {}
+    for j in geometric.scored_pairs(reference, bodies):
+        found.setdefault((spec.body(pairs[j].a).symmetry, spec.body(pairs[j].b).symmetry), []).append(j)
+    return tuple(Group(tuple(js), a, b) for (a, b), js in found.items())
+
+
 def _z(
     poses: Float[Array, "F N 7"],
     bins: Int[Array, " F"],
-    rows: Float[Array, "43 J L"],
+    flat: tuple[Float[Array, "43 _"], ...],
     reference: Reference,
     bodies: tuple[str, ...],
 ) -> Parts:
-    """z of the six directions of every scored pair, six arrays [U, F]; zero where a direction is not pinned."""
+    """z of the six directions of every scored pair, six arrays [U, F]; zero where a direction is not pinned.
+
+    ``flat``: one table a group of pairs, its pairs and bins in one axis.
+    """
     valid = bins >= 0
     slot = jnp.where(valid, bins, 0)
     identity = jnp.asarray(se3.IDENTITY, poses.dtype)
     poses = jnp.where(valid[:, None, None], poses, identity[None, None])  # whatever stands in invalid frames stays out
-    spec, pairs = reference.spec, reference.pairs
-    groups: dict[tuple[Symmetry, Symmetry], list[int]] = {}
-    for j in geometric.scored_pairs(reference, bodies):
-        groups.setdefault((spec.body(pairs[j].a).symmetry, spec.body(pairs[j].b).symmetry), []).append(j)
-    parts = [_z_group(poses, slot, rows, reference, bodies, a, b, tuple(js)) for (a, b), js in groups.items()]
+    groups = _groups(reference, bodies)
+    parts = [_z_group(poses, slot, f, reference, bodies, g) for f, g in zip(flat, groups, strict=True)]
     if not parts:
         return tuple(jnp.zeros((0, bins.shape[0]), poses.dtype) for _ in range(6))
     if len(parts) == 1:
         return parts[0]
-    back = np.argsort([j for js in groups.values() for j in js])
+    back = np.argsort([j for g in groups for j in g.members])
     return tuple(jnp.concatenate(part)[back] for part in zip(*parts, strict=True))
 
 
 def _z_group(
     poses: Float[Array, "F N 7"],
     slot: Int[Array, " F"],
-    rows: Float[Array, "43 J L"],
+    flat: Float[Array, "43 _"],
     reference: Reference,
     bodies: tuple[str, ...],
-    symmetry_a: Symmetry,
-    symmetry_b: Symmetry,
-    members: tuple[int, ...],
+    group: Group,
 ) -> Parts:
-    """:func:`_z` of the pairs ``members``, which declare the same symmetries."""
-    L = rows.shape[2]
-    # one flat table a component, read at (pair, bin): the compiler reads it inside the loop that uses it
+    """:func:`_z` of one group's pairs."""
+    members, symmetry_a, symmetry_b = group
+    L = reference.nominal.shape[1]
+    # a flat table a component, read at (pair, bin): the compiler reads it inside the loop that uses it
     at = (np.arange(len(members), dtype=np.int32) * L)[:, None] + slot[None]
-    row = [r.reshape(-1).at[at].get(mode="promise_in_bounds") for r in rows[:, np.asarray(members, np.int32)]]
+    row = [f.at[at].get(mode="promise_in_bounds") for f in flat]
     a, b = (
         tuple(jnp.transpose(poses[:, [bodies.index(name) for name in names]], (2, 1, 0)))
         for names in zip(*((reference.pairs[j].a, reference.pairs[j].b) for j in members), strict=True)
@@ -264,7 +285,7 @@ def _z_group(
         if symmetry_a.kind == "spin":
             q = _unspun(q, reference.scale[np.asarray(members, np.int32)], symmetry_a)
     else:
-        q, t = _error(a, b, slot, reference, symmetry_a, symmetry_b, members)
+        q, t = _error(a, b, slot, reference, group)
     return _weigh(*_log(q, t, kind=reference.deviation), row)
 
 
@@ -279,16 +300,14 @@ def _error(
     b: Parts,
     slot: Int[Array, " F"],
     reference: Reference,
-    symmetry_a: Symmetry,
-    symmetry_b: Symmetry,
-    members: tuple[int, ...],
+    group: Group,
 ) -> tuple[Parts, Parts]:
     """Quaternion and translation of nominal^-1 T for symmetries that have no path of their own here: se3's, slower."""
-    index = np.asarray(members, np.int32)
+    index = np.asarray(group.members, np.int32)
 
     def one(nominal: Float[Array, "7"], T_w_a: Float[Array, "7"], T_w_b: Float[Array, "7"], scale: Float[Array, "3 3"]):
         T_b_a = se3.relative_pose(T_w_a, T_w_b)
-        return se3.symmetric_error(nominal, T_b_a, se3.PairGeometry(scale, symmetry_a, symmetry_b))
+        return se3.symmetric_error(nominal, T_b_a, se3.PairGeometry(scale, group.symmetry_a, group.symmetry_b))
 
     over_frames = jax.vmap(one, in_axes=(0, 0, 0, None))
     nominal, scale = (x[index].astype(a[0].dtype) for x in (reference.nominal, reference.scale))

@@ -1,0 +1,234 @@
+"""A scored set as the report needs it: read from the files of `jaxeval score`, frames streamed once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxeval.io.errors import InputError, refuse_lfs_pointer
+from jaxeval.types import Reference
+
+SCORES, FRAME_COSTS, ABOUT = "scores.parquet", "frame_costs.parquet", "score.json"
+TEXT = ("episode", "group", "gate_reason", "status", "worst_sub_task", "worst_pair", "worst_direction")
+NUMBERS = ("Q", "gate_free_Q", "worst_frame", "worst_z")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of a set of executions, one entry an execution; NaN and "" where there is nothing to say.
+
+    ``valid``: the execution could be judged; ``closed``: it was, and its terminal gate closed. ``groups`` are in natural
+    order ("tilt 5" before "tilt 10"); ``group`` is an index into them. ``told`` is `score.json`.
+    """
+
+    folder: Path
+    told: dict[str, Any]
+    text: dict[str, list[str]]
+    number: dict[str, np.ndarray]
+    valid: np.ndarray
+    closed: np.ndarray
+    groups: tuple[str, ...]
+    group: np.ndarray
+    ends_s: np.ndarray  # [episodes, P], NaN where a sub-task was never reached
+    findings: dict[str, int]
+
+    @property
+    def n(self) -> int:
+        return len(self.valid)
+
+    @property
+    def q(self) -> np.ndarray:
+        return self.number["Q"]
+
+    def rows_of(self, group: int) -> np.ndarray:
+        """Judged executions of a group."""
+        return np.flatnonzero((self.group == group) & self.valid)
+
+
+@dataclass(frozen=True)
+class Track:
+    """Frame costs of one execution: frames, seconds, progress bins and cost of every pair [J, F]."""
+
+    frame: np.ndarray
+    t_s: np.ndarray
+    progress_bin: np.ndarray
+    cost: np.ndarray
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What is kept of `frame_costs.parquet`.
+
+    ``mean_cost`` [groups, J, L]: mean over a group's judged executions of their mean cost in each progress bin, NaN where
+    none has a frame; ``tracks`` and ``time_s`` for the executions asked for, by row.
+    """
+
+    mean_cost: np.ndarray
+    tracks: dict[int, Track]
+    time_s: dict[int, float]
+
+
+def read_scored(folder: Path, reference: Reference) -> Scored:
+    """Scores in a folder. InputError when they are missing, cannot be read, or were made with another reference."""
+    folder = Path(folder)
+    told = _read_told(folder / ABOUT)
+    for key, mine in (
+        ("task", reference.spec.name),
+        ("pairs", [p.name for p in reference.pairs]),
+        ("sub_tasks", [s.name for s in reference.spec.sub_tasks]),
+        ("bins_n", reference.bins_n),
+    ):
+        if told.get(key) != mine:
+            raise InputError(
+                f"{folder / ABOUT}: {key} is {told.get(key)}; expected {mine} as in the reference; "
+                "give the reference that these scores were made with"
+            )
+    ends = [f"sub_task_end_s.{s.name}" for s in reference.spec.sub_tasks]
+    table = _read_table(folder / SCORES, [*TEXT, *NUMBERS, "valid", "gate", *ends], "findings")
+    n = table.num_rows
+    if n == 0:
+        raise InputError(f"{folder / SCORES}: it holds no execution; expected at least one; score some episodes")
+    text = {name: ["" if x is None else str(x) for x in table[name].to_pylist()] for name in TEXT}
+    number = {name: _floats(table[name]) for name in NUMBERS}
+    valid = np.array([bool(x) for x in table["valid"].to_pylist()]) & np.isfinite(number["Q"])
+    closed = np.array([x is False for x in table["gate"].to_pylist()]) & valid
+    text["group"] = [g or "all" for g in text["group"]]
+    groups = tuple(sorted(set(text["group"]), key=natural))
+    place = {g: i for i, g in enumerate(groups)}
+    findings: dict[str, int] = {}
+    if "findings" in table.column_names:
+        for codes in table["findings"].to_pylist():
+            for code in codes or ():
+                findings[code] = findings.get(code, 0) + 1
+    return Scored(
+        folder=folder,
+        told=told,
+        text=text,
+        number=number,
+        valid=valid,
+        closed=closed,
+        groups=groups,
+        group=np.array([place[g] for g in text["group"]]),
+        ends_s=np.stack([_floats(table[name]) for name in ends], axis=1),
+        findings=findings,
+    )
+
+
+def read_frames(scored: Scored, reference: Reference, *, tracks: list[int], times: list[int]) -> Frames | None:
+    """Frame costs of a scored set, streamed; None when they were not written. InputError when they cannot be read."""
+    import pyarrow.parquet as pq
+
+    path = scored.folder / FRAME_COSTS
+    if not path.is_file():
+        return None
+    J, L = len(reference.pairs), reference.nominal.shape[1]
+    total = np.zeros((len(scored.groups), J, L))
+    count = np.zeros((len(scored.groups), 1, L))
+    kept: dict[int, Track] = {}
+    time_s: dict[int, float] = {}
+    asked, timed = np.array(sorted(tracks), int), np.array(sorted(times), int)
+    try:
+        with pq.ParquetFile(path) as file:
+            for episode, frame, t_s, progress_bin, cost in _whole_episodes(file, [p.name for p in reference.pairs]):
+                if episode.max() >= scored.n or progress_bin.max() >= L:
+                    raise InputError(
+                        f"{path}: it names executions or progress bins that {SCORES} does not have; "
+                        "expected the files of one run; score again"
+                    )
+                _add_bins(total, count, np.where(scored.valid, scored.group, -1)[episode], episode, progress_bin, cost)
+                for row in np.intersect1d(episode, asked):
+                    at = episode == row
+                    kept[int(row)] = Track(frame[at], t_s[at], progress_bin[at], cost[:, at])
+                hit = np.isin(episode, timed) & (frame == scored.number["worst_frame"][episode])
+                time_s |= {int(e): float(t) for e, t in zip(episode[hit], t_s[hit], strict=True)}
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{path}: cannot be read ({_first_line(error)}); expected what `jaxeval score` writes; score again") from error
+    mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    skipped = [j for j, p in enumerate(reference.pairs) if p.name in scored.told.get("skipped_pairs", ())]
+    mean[:, skipped] = np.nan
+    return Frames(mean, kept, time_s)
+
+
+def natural(text: str) -> list[tuple[int, float, str]]:
+    """Sort key that puts "tilt 5 deg" before "tilt 10 deg"."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(0, float(p), "") if i % 2 else (1, 0.0, p.lower()) for i, p in enumerate(parts)]
+
+
+def _whole_episodes(file: Any, pairs: list[str]) -> Iterator[tuple[np.ndarray, ...]]:
+    """(episode, frame, t_s, progress_bin, cost [J, F]) of a few episodes at a time, never part of one."""
+    names = ["episode", "frame", "t_s", "progress_bin", *(f"cost.{p}" for p in pairs)]
+    rest: list[np.ndarray] | None = None
+    for batch in file.iter_batches(batch_size=262_144, columns=names):
+        now = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
+        if rest is not None:
+            now = [np.concatenate(x) for x in zip(rest, now, strict=True)]
+        if len(now[0]) == 0:
+            continue
+        cut = int(np.flatnonzero(now[0] != now[0][-1]).max(initial=-1)) + 1  # the last episode may go on in the next batch
+        rest = [x[cut:] for x in now]
+        if cut:
+            yield (*(x[:cut] for x in now[:4]), np.stack([x[:cut] for x in now[4:]]).astype(float))
+    if rest is not None:
+        yield (*rest[:4], np.stack(rest[4:]).astype(float))
+
+
+def _add_bins(
+    total: np.ndarray, count: np.ndarray, group: np.ndarray, episode: np.ndarray, progress_bin: np.ndarray, cost: np.ndarray
+) -> None:
+    """Add each execution's mean cost of every progress bin to its group's sums (in place)."""
+    starts = np.flatnonzero(np.diff(episode, prepend=-1) | np.diff(progress_bin, prepend=-1))
+    length = np.diff(starts, append=len(episode))
+    mean = np.add.reduceat(cost, starts, axis=1) / length  # [J, runs]; a bin's frames stand together
+    g, l = group[starts], progress_bin[starts]
+    keep = g >= 0
+    for j in range(cost.shape[0]):
+        np.add.at(total[:, j], (g[keep], l[keep]), mean[j, keep])
+    np.add.at(count[:, 0], (g[keep], l[keep]), 1)
+
+
+def _read_told(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected the folder that `jaxeval score` wrote; check scores=DIR")
+    refuse_lfs_pointer(path)
+    try:
+        told = json.loads(path.read_text())
+        if not isinstance(told, dict):
+            raise ValueError("not an object")
+    except ValueError as error:
+        raise InputError(f"{path}: cannot be read ({_first_line(error)}); expected JSON of `jaxeval score`; score again") from error
+    return told
+
+
+def _read_table(path: Path, names: list[str], optional: str) -> Any:
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected the folder that `jaxeval score` wrote; check scores=DIR")
+    refuse_lfs_pointer(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            present = file.schema_arrow.names
+            if missing := [x for x in names if x not in present]:
+                raise InputError(f"{path}: no column {missing[0]}; expected what `jaxeval score` writes; score again")
+            return file.read(columns=names + [optional] * (optional in present))
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{path}: cannot be read ({_first_line(error)}); expected a whole parquet file; score again") from error
+
+
+def _floats(column: Any) -> np.ndarray:
+    return np.array([np.nan if x is None else float(x) for x in column.to_pylist()])
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
