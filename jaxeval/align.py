@@ -17,7 +17,8 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxeval import se3
 from jaxeval.types import Predicate, TaskSpec
 
-Track = Bool[Array, " T"]
+Margin = Float[Array, " T"]
+"""How far each frame is past a predicate's threshold, in its unit; it holds where the margin is not negative."""
 
 
 class Signals(NamedTuple):
@@ -74,48 +75,53 @@ def _since_start(x: Float[Array, " T"], s: Signals, worst: float) -> Float[Array
     return jnp.where((frames >= s.start) & s.valid, x, worst)
 
 
-def _earlier(s: Signals, window_s: float) -> tuple[Int[Array, " T"], Track]:
+def _earlier(s: Signals, window_s: float) -> tuple[Int[Array, " T"], Bool[Array, " T"]]:
     """Index of the frame ``window_s`` before each frame, and whether the episode reaches that far back."""
     then = s.time_s - window_s
     index = jnp.searchsorted(s.time_s, then + 1e-4, side="right") - 1
     return jnp.maximum(index, 0), index >= 0
 
 
-def _moved(track: Float[Array, "T 7"], s: Signals, window_s: float) -> tuple[Float[Array, " T"], Track]:
+def _moved(track: Float[Array, "T 7"], s: Signals, window_s: float) -> tuple[Float[Array, " T"], Bool[Array, " T"]]:
     """Metres between each frame's position and the one a window earlier."""
     index, reaches = _earlier(s, window_s)
     return jax.vmap(se3.safe_norm)(track[:, 4:] - track[index, 4:]), reaches
 
 
-def _gripper_closing(p: Predicate, f: Frames, s: Signals) -> Track:
+def _when(applies: Bool[Array, " T"], margin: Margin) -> Margin:
+    """The margin where the predicate can be asked at all; elsewhere it does not hold."""
+    return jnp.where(applies, margin, -jnp.inf)
+
+
+def _gripper_closing(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The gripper is ``value`` m narrower than it has been in this sub-task."""
     widest = jax.lax.cummax(_since_start(s.gripper_width_m, s, -jnp.inf))
-    return s.gripper_width_m <= widest - p.value
+    return widest - p.value - s.gripper_width_m
 
 
-def _gripper_opening(p: Predicate, f: Frames, s: Signals) -> Track:
+def _gripper_opening(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The gripper is ``value`` m wider than it has been in this sub-task."""
     narrowest = jax.lax.cummin(_since_start(s.gripper_width_m, s, jnp.inf))
-    return s.gripper_width_m >= narrowest + p.value
+    return s.gripper_width_m - narrowest - p.value
 
 
-def _gripper_closed(p: Predicate, f: Frames, s: Signals) -> Track:
+def _gripper_closed(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The gripper is narrower than at its widest and has changed by less than ``value`` m over ``window_s``."""
     index, reaches = _earlier(s, p.window_s)
     widest = jnp.max(jnp.where(s.valid, s.gripper_width_m, -jnp.inf))
-    still = jnp.abs(s.gripper_width_m - s.gripper_width_m[index]) < p.value
-    return reaches & still & (s.gripper_width_m < widest - p.value)
+    still = p.value - jnp.abs(s.gripper_width_m - s.gripper_width_m[index])
+    return _when(reaches & (s.gripper_width_m < widest - p.value), still)
 
 
-def _gripper_open(p: Predicate, f: Frames, s: Signals) -> Track:
+def _gripper_open(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The gripper is at least ``value`` m wide."""
-    return s.gripper_width_m >= p.value
+    return s.gripper_width_m - p.value
 
 
-def _lifted(p: Predicate, f: Frames, s: Signals) -> Track:
+def _lifted(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The body is ``value`` m above its height when the sub-task began (along the support's z axis)."""
     height = _position_in(f.of(s, p.body), f.of(s, p.other or f.support))[:, 2]
-    return height >= height[jnp.clip(s.start, 0, height.shape[0] - 1)] + p.value
+    return height - height[jnp.clip(s.start, 0, height.shape[0] - 1)] - p.value
 
 
 def _distance(p: Predicate, f: Frames, s: Signals) -> Float[Array, " T"]:
@@ -125,54 +131,54 @@ def _distance(p: Predicate, f: Frames, s: Signals) -> Float[Array, " T"]:
     return jax.vmap(lambda x: se3.safe_norm((x - offset) * axes))(position)
 
 
-def _near(p: Predicate, f: Frames, s: Signals) -> Track:
+def _near(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The body is within ``value`` m of ``offset_m`` in the other body's frame, along ``axes``."""
-    return _distance(p, f, s) <= p.value
+    return p.value - _distance(p, f, s)
 
 
-def _away(p: Predicate, f: Frames, s: Signals) -> Track:
+def _away(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The body is more than ``value`` m from ``offset_m`` in the other body's frame, along ``axes``."""
-    return _distance(p, f, s) > p.value
+    return _distance(p, f, s) - p.value
 
 
-def _still_in_gripper(p: Predicate, f: Frames, s: Signals) -> tuple[Float[Array, " T"], Track]:
+def _still_in_gripper(p: Predicate, f: Frames, s: Signals) -> tuple[Float[Array, " T"], Bool[Array, " T"]]:
     in_gripper = jax.vmap(se3.relative_pose)(f.of(s, p.body), f.of(s, f.gripper))
     return _moved(in_gripper, s, p.window_s)
 
 
-def _held(p: Predicate, f: Frames, s: Signals) -> Track:
+def _held(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The body has moved less than ``value`` m in the gripper's frame over ``window_s`` while the gripper moved more."""
     moved, reaches = _still_in_gripper(p, f, s)
     gripper_moved, _ = _moved(f.of(s, f.gripper), s, p.window_s)
-    return reaches & (moved < p.value) & (gripper_moved > p.value)
+    return _when(reaches, jnp.minimum(p.value - moved, gripper_moved - p.value))
 
 
-def _released(p: Predicate, f: Frames, s: Signals) -> Track:
+def _released(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The body has moved more than ``value`` m in the gripper's frame over ``window_s``."""
     moved, reaches = _still_in_gripper(p, f, s)
-    return reaches & (moved > p.value)
+    return _when(reaches, moved - p.value)
 
 
-def _moving(p: Predicate, f: Frames, s: Signals) -> Track:
+def _moving(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The body is ``value`` m from where it was when the sub-task began (in the support's frame)."""
     position = _position_in(f.of(s, p.body), f.of(s, p.other or f.support))
     origin = position[jnp.clip(s.start, 0, position.shape[0] - 1)]
-    return jax.vmap(lambda x: se3.safe_norm(x - origin))(position) >= p.value
+    return jax.vmap(lambda x: se3.safe_norm(x - origin))(position) - p.value
 
 
-def _at_rest(p: Predicate, f: Frames, s: Signals) -> Track:
+def _at_rest(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The body has moved less than ``value`` m over ``window_s``."""
     moved, reaches = _moved(f.of(s, p.body), s, p.window_s)
-    return reaches & (moved < p.value)
+    return _when(reaches, p.value - moved)
 
 
-def _joint_past(p: Predicate, f: Frames, s: Signals) -> Track:
+def _joint_past(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The joint has covered the fraction ``value`` of its way from ``offset_m[0]`` to ``offset_m[1]`` (rad or m)."""
     low, high, _ = p.offset_m
-    return (s.joints[:, f.joints.index(p.body)] - low) / (high - low) >= p.value
+    return (s.joints[:, f.joints.index(p.body)] - low) / (high - low) - p.value
 
 
-PREDICATES: dict[str, Callable[[Predicate, Frames, Signals], Track]] = {
+PREDICATES: dict[str, Callable[[Predicate, Frames, Signals], Margin]] = {
     "gripper_closing": _gripper_closing,
     "gripper_closed": _gripper_closed,
     "gripper_opening": _gripper_opening,
@@ -222,7 +228,8 @@ def align_episode(
     """Sub-task boundaries and the progress bin of every frame.
 
     Sub-tasks are latched and ordered: each ends at the first valid frame, after the end of the one before, at which all
-    its predicates hold; that frame opens the next. Within a sub-task elapsed time maps to [0, 1) and to ``bins_n``
+    its predicates hold; that frame opens the next. The boundary in time is where the thresholds are crossed between two
+    frames. Within a sub-task elapsed time maps to [0, 1) and to ``bins_n``
     equal bins. Frames after the last boundary belong to the last bin. In a sub-task that is never finished, elapsed
     time is divided by ``mean_duration_s`` (its mean over the demonstrations) and capped in its last bin.
     A predicate on a body that the episode does not have is left out (a sub-task with none left is never reached).
@@ -236,17 +243,18 @@ def align_episode(
     alive = jnp.any(valid)
     ends, reached, progress_bins = [], [], jnp.full(T, -1, jnp.int32)
     started_s, ended_s = [], []
+    start_time = time_s[previous]
     last = jnp.max(jnp.where(valid, time_s, time_s[0]))
     for p, sub_task in enumerate(spec.sub_tasks):
         signals = Signals(poses, time_s, valid, gripper_width_m, joints, previous)
         usable = [u for u in sub_task.until if not missing_bodies(u, spec, bodies)]
-        holds = valid & (frames > previous) & alive & (len(usable) > 0)
+        margin = jnp.full(T, jnp.inf if usable else -jnp.inf, poses.dtype)
         for predicate in usable:
-            holds = holds & PREDICATES[predicate.kind](predicate, names, signals)
+            margin = jnp.minimum(margin, PREDICATES[predicate.kind](predicate, names, signals))
+        holds = valid & (frames > previous) & alive & (margin >= 0)
         found = jnp.any(holds)
         end = jnp.where(found, jnp.argmax(holds), T).astype(jnp.int32)
-        start_time = time_s[jnp.clip(previous, 0, T - 1)]
-        end_time = jnp.where(found, time_s[jnp.clip(end, 0, T - 1)], last)
+        end_time = jnp.where(found, _crossing(margin, time_s, valid, end), last)
         length = end_time - start_time
         if mean_duration_s is not None:
             length = jnp.where(found, length, mean_duration_s[p])
@@ -258,7 +266,7 @@ def align_episode(
         reached.append(found)
         started_s.append(start_time)
         ended_s.append(end_time)
-        alive, previous = alive & found, end
+        alive, previous, start_time = alive & found, end, end_time
     after = alive & (frames >= previous)
     progress_bins = jnp.where(after, len(spec.sub_tasks) * bins_n - 1, progress_bins)
     return Alignment(
@@ -268,6 +276,21 @@ def align_episode(
         jnp.stack(started_s),
         jnp.stack(ended_s),
     )
+
+
+def _crossing(margin: Margin, time_s: Float[Array, " T"], valid: Bool[Array, " T"], end: Int[Array, ""]) -> Float[Array, ""]:
+    """Time at which the margin crosses zero, between frame ``end`` and the one before (linear); else that of ``end``.
+
+    Where bodies move fast, half a frame is several millimetres: without it, progress would depend on the frame rate.
+    """
+    frames = jnp.arange(time_s.shape[0])
+    now = jnp.clip(end, 0, time_s.shape[0] - 1)
+    before = jnp.max(jnp.where(valid & (frames < now), frames, 0))  # the last valid one: lost frames change nothing
+    below, above = margin[before], margin[now]
+    usable = valid[before] & jnp.isfinite(below) & (below < 0) & (now > 0)
+    step = jnp.where(usable, above - below, 1.0)
+    fraction = jnp.where(usable, -below / step, 1.0)
+    return time_s[before] + fraction * (time_s[now] - time_s[before])
 
 
 def bin_poses(

@@ -14,8 +14,8 @@ weights, gate, summary) is geometric.py's own. Values and gradients agree with t
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from typing import NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from jaxeval.types import Reference, Symmetry, pytree
 FRAMES_IN_CHUNK = 4096
 """Frames (padding included) that go through at a time: each component of five pairs is then 80 kB."""
 
-Parts = tuple[Float[Array, "J F"], ...]  # one array a component
+Parts = tuple[Float[Array, "U F"], ...]  # one array a component; U scored pairs of a kind, F frames of a chunk
 
 ROWS_N = 4 + 3 + 36  # nominal quaternion, R_n^T t_n, W by rows
 
@@ -140,20 +140,22 @@ def quality_by_tables(
     valid = alignment.bins >= 0
     last = jnp.max(jnp.where(valid, jnp.arange(T)[None], 0), axis=1)
     episode = jnp.arange(B)
-    z_last = _z(poses[episode, last], alignment.bins[episode, last], flat, reference, bodies)
+    z_last = _z(
+        poses[episode, last], alignment.bins[episode, last], flat, reference.nominal, reference.scale, reference, bodies
+    )
     by_pair = jnp.zeros((len(reference.pairs), 6, B), poses.dtype)
     by_pair = by_pair.at[np.asarray(use, np.int32)].set(jnp.stack(z_last, axis=1))
     gate_code, gate_index = jax.vmap(
         lambda z, a, s: geometric.terminal_gate(z, made.found, made.limit, a, s, reference, use)
     )(jnp.moveaxis(by_pair, -1, 0), alignment, success)
 
-    def costs(x: tuple[Float[Array, "F N 7"], Int[Array, " F"]]) -> Float[Array, "U F"]:
-        z = _z(*x, flat, reference, bodies)
-        total = sum(geometric.penalise(jnp.maximum(z_i - z_0, 0.0), params.penalty) for z_i in z)
-        return jnp.asarray(total, poses.dtype)
-
+    costs = _costs(reference, params, bodies)
     frames = (poses.reshape(B * T, *poses.shape[2:]), alignment.bins.reshape(B * T))
-    cost = jnp.swapaxes(_in_chunks(costs, frames).reshape(len(use), B, T), 0, 1)
+    cost = jnp.swapaxes(
+        _in_chunks(lambda x: costs(*x, flat, z_0, reference.nominal, reference.scale), frames).reshape(len(use), B, T),
+        0,
+        1,
+    )
     cost = _spread(cost, use, len(reference.pairs))
     n = jnp.where(valid, made.pinned_n.at[jnp.maximum(alignment.bins, 0)].get(mode="promise_in_bounds"), 0)
     frame_pair_cost = cost * jnp.where(valid, 1.0 / jnp.maximum(n, 1).astype(poses.dtype), 0.0)[:, None]
@@ -161,8 +163,7 @@ def quality_by_tables(
     def summary(cost: Float[Array, "J T"], n: Int[Array, " T"], bins: Int[Array, " T"], code: Int[Array, ""]):
         L = reference.nominal.shape[1]
         weights = geometric.frame_weights(bins, L=L, weighting=params.weighting, dtype=cost.dtype)
-        P = len(reference.spec.sub_tasks)
-        return geometric.summarise(cost, n, bins, weights, code, P=P, M=reference.bins_n)
+        return geometric.summarise(cost, n, bins, weights, code, reference=reference)
 
     made_of = jax.vmap(summary)(frame_pair_cost, n, alignment.bins, gate_code)
     return FusedQuality(
@@ -216,6 +217,52 @@ def _spread(cost: Float[Array, "B U T"], use: tuple[int, ...], J: int) -> Float[
 # ------------------------------------------------------------------------------------------- z of every frame and pair
 
 
+def _costs(
+    reference: Reference, params: GeometricParams, bodies: tuple[str, ...]
+) -> Callable[..., Float[Array, "U F"]]:
+    """Cost of every frame and scored pair, before the division by the number of pinned directions.
+
+    The function returned takes (poses [F, N, 7], bins [F], flat, z_0, nominal, scale) and of ``reference`` and
+    ``params`` only what is static is used. It is one long loop without branches. Differentiated as it stands, a
+    compiler repeats that loop for every component of the gradient (thousands of times slower, measured), so backwards
+    the same formulas run stage by stage.
+    """
+
+    def total(stage: Stage, poses: Array, bins: Array, flat: Any, z_0: Array, nominal: Array, scale: Array) -> Array:
+        z = _z(poses, bins, flat, nominal, scale, reference, bodies, stage)
+        return jnp.asarray(sum(geometric.penalise(jnp.maximum(z_i - z_0, 0.0), params.penalty) for z_i in z))
+
+    @jax.custom_vjp
+    def costs(*x: Any) -> Array:
+        return total(_at_once, *x)
+
+    def forward(*x: Any) -> tuple[Array, Any]:
+        return costs(*x), x
+
+    def backward(x: Any, cotangent: Array) -> Any:
+        poses, bins, *rest = x
+        stage = partial(_apart, jnp.any(bins >= 0))
+        _, pull = jax.vjp(lambda poses, *rest: total(stage, poses, bins, *rest), poses, *rest)
+        of_poses, *of_rest = pull(cotangent)
+        return of_poses, None, *of_rest
+
+    costs.defvjp(forward, backward)
+    return costs
+
+
+Stage = Callable[..., Any]
+
+
+def _at_once(f: Callable[..., Any], *x: Any) -> Any:
+    return f(*x)
+
+
+def _apart(live: Bool[Array, ""], f: Callable[..., Any], *x: Any) -> Any:
+    """``f(*x)`` (zeros for a chunk without valid frames), which the compiler cannot merge with what comes after."""
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(f, *x))
+    return jax.lax.cond(live, f, lambda *_: zeros, *x)
+
+
 class Group(NamedTuple):
     """Scored pairs that declare the same symmetries (static): one set of formulas for all of them."""
 
@@ -236,8 +283,11 @@ def _z(
     poses: Float[Array, "F N 7"],
     bins: Int[Array, " F"],
     flat: tuple[Float[Array, "43 _"], ...],
+    nominal: Float[Array, "J L 7"],
+    scale: Float[Array, "J 3 3"],
     reference: Reference,
     bodies: tuple[str, ...],
+    stage: Stage = _at_once,
 ) -> Parts:
     """z of the six directions of every scored pair, six arrays [U, F]; zero where a direction is not pinned.
 
@@ -248,7 +298,9 @@ def _z(
     identity = jnp.asarray(se3.IDENTITY, poses.dtype)
     poses = jnp.where(valid[:, None, None], poses, identity[None, None])  # whatever stands in invalid frames stays out
     groups = _groups(reference, bodies)
-    parts = [_z_group(poses, slot, f, reference, bodies, g) for f, g in zip(flat, groups, strict=True)]
+    parts = [
+        _z_group(poses, slot, f, nominal, scale, reference, bodies, g, stage) for f, g in zip(flat, groups, strict=True)
+    ]
     if not parts:
         return tuple(jnp.zeros((0, bins.shape[0]), poses.dtype) for _ in range(6))
     if len(parts) == 1:
@@ -261,57 +313,61 @@ def _z_group(
     poses: Float[Array, "F N 7"],
     slot: Int[Array, " F"],
     flat: Float[Array, "43 _"],
+    nominal: Float[Array, "J L 7"],
+    scale: Float[Array, "J 3 3"],
     reference: Reference,
     bodies: tuple[str, ...],
     group: Group,
+    stage: Stage,
 ) -> Parts:
     """:func:`_z` of one group's pairs."""
-    members, symmetry_a, symmetry_b = group
-    L = reference.nominal.shape[1]
+    index = np.asarray(group.members, np.int32)
+    L = nominal.shape[1]
     # a flat table a component, read at (pair, bin): the compiler reads it inside the loop that uses it
-    at = (np.arange(len(members), dtype=np.int32) * L)[:, None] + slot[None]
-    row = [f.at[at].get(mode="promise_in_bounds") for f in flat]
-    a, b = (
-        tuple(jnp.transpose(poses[:, [bodies.index(name) for name in names]], (2, 1, 0)))
-        for names in zip(*((reference.pairs[j].a, reference.pairs[j].b) for j in members), strict=True)
-    )
-    if symmetry_b.kind == "none" and symmetry_a.kind in ("none", "spin", "all"):
-        q_bn = _product(b[:4], row[:4])
-        t = _turned_back(q_bn, _minus(a[4:], b[4:]))
-        t = _minus(t, row[4:7])
-        if symmetry_a.kind == "all":
-            return _weigh(t, (), row)
+    at = (np.arange(len(index), dtype=np.int32) * L)[:, None] + slot[None]
+
+    def row(c: int) -> Float[Array, "U F"]:
+        return flat[c].at[at].get(mode="promise_in_bounds")
+
+    def both(poses: Float[Array, "F N 7"]) -> tuple[Parts, Parts]:
+        names = zip(*((reference.pairs[j].a, reference.pairs[j].b) for j in group.members), strict=True)
+        a, b = (tuple(jnp.transpose(poses[:, [bodies.index(n) for n in side]], (2, 1, 0))) for side in names)
+        return a, b
+
+    def error(a: Parts, b: Parts) -> tuple[Parts, Parts]:
+        if group.symmetry_b.kind != "none" or group.symmetry_a.kind == "discrete":
+            return _error(a, b, nominal[index][:, slot], scale[index], group)
+        q_bn = _product(b[:4], tuple(row(c) for c in range(4)))
+        t = _minus(_turned_back(q_bn, _minus(a[4:], b[4:])), tuple(row(c) for c in range(4, 7)))
+        if group.symmetry_a.kind == "all":
+            return (), t
         q = _product(_conjugate(q_bn), a[:4])
-        if symmetry_a.kind == "spin":
-            q = _unspun(q, reference.scale[np.asarray(members, np.int32)], symmetry_a)
-    else:
-        q, t = _error(a, b, slot, reference, group)
-    return _weigh(*_log(q, t, kind=reference.deviation), row)
+        return (_unspun(q, scale[index], group.symmetry_a) if group.symmetry_a.kind == "spin" else q), t
+
+    q, t = stage(error, *stage(both, poses))
+    rho, phi = stage(partial(_log, kind=reference.deviation), q, t) if q else (t, ())
+    return _weigh(rho, phi, row)
 
 
-def _weigh(rho: Parts, phi: Parts, row: list[Float[Array, "J F"]]) -> Parts:
+def _weigh(rho: Parts, phi: Parts, row: Callable[[int], Float[Array, "U F"]]) -> Parts:
     """|W xi|, six arrays; ``phi`` may be empty (a body that looks the same however it is turned)."""
     xi = (*rho, *phi)
-    return tuple(jnp.abs(sum(row[7 + 6 * i + c] * xi[c] for c in range(len(xi)))) for i in range(6))
+    return tuple(jnp.abs(jnp.asarray(sum(row(7 + 6 * i + c) * x for c, x in enumerate(xi)))) for i in range(6))
 
 
 def _error(
-    a: Parts,
-    b: Parts,
-    slot: Int[Array, " F"],
-    reference: Reference,
-    group: Group,
+    a: Parts, b: Parts, nominal: Float[Array, "U F 7"], scale: Float[Array, "U 3 3"], group: Group
 ) -> tuple[Parts, Parts]:
     """Quaternion and translation of nominal^-1 T for symmetries that have no path of their own here: se3's, slower."""
-    index = np.asarray(group.members, np.int32)
 
     def one(nominal: Float[Array, "7"], T_w_a: Float[Array, "7"], T_w_b: Float[Array, "7"], scale: Float[Array, "3 3"]):
         T_b_a = se3.relative_pose(T_w_a, T_w_b)
         return se3.symmetric_error(nominal, T_b_a, se3.PairGeometry(scale, group.symmetry_a, group.symmetry_b))
 
     over_frames = jax.vmap(one, in_axes=(0, 0, 0, None))
-    nominal, scale = (x[index].astype(a[0].dtype) for x in (reference.nominal, reference.scale))
-    error = jax.vmap(over_frames)(nominal[:, slot], jnp.stack(a, axis=-1), jnp.stack(b, axis=-1), scale)
+    error = jax.vmap(over_frames)(
+        nominal.astype(a[0].dtype), jnp.stack(a, axis=-1), jnp.stack(b, axis=-1), scale.astype(a[0].dtype)
+    )
     parts = tuple(jnp.moveaxis(error, -1, 0))
     return parts[:4], parts[4:]
 
@@ -379,7 +435,7 @@ def _log(q: Parts, t: Parts, *, kind: str) -> tuple[Parts, Parts]:
     return tuple(t[i] - 0.5 * once[i] + second * twice[i] for i in range(3)), phi
 
 
-def _polynomial(x: Float[Array, "J F"], coefficients: tuple[float, ...]) -> Float[Array, "J F"]:
+def _polynomial(x: Float[Array, "U F"], coefficients: tuple[float, ...]) -> Float[Array, "U F"]:
     """Horner in 2 x - 1, highest power last."""
     s = 2.0 * x - 1.0
     out = jnp.full_like(s, coefficients[-1])
@@ -406,7 +462,7 @@ def _remainder(degree: int) -> tuple[float, ...]:
     return tuple(float(c) for c in chebyshev.cheb2poly(chebyshev.chebinterpolate(R, degree)))
 
 
-def _unspun(q: Parts, scale: Float[Array, "J 3 3"], symmetry: Symmetry) -> Parts:
+def _unspun(q: Parts, scale: Float[Array, "U 3 3"], symmetry: Symmetry) -> Parts:
     """``q`` followed by the turn about a's symmetry axis that brings a's surface nearest to the nominal.
 
     ``se3._turn_body`` with one array a component: the turn maximises tr(R(turn) Lambda^2 R(q)).

@@ -99,7 +99,7 @@ class GeometricQuality:
     """Q of one execution and every part of it.
 
     ``q`` in [0, 1], higher is better; NaN only where ``status`` is not 0 (see STATUS_SENTENCES). ``gate_free`` is
-    exp(-mean cost), what a reward differentiates. ``gate_code``: 0 open, 1 sub-task ``gate_index`` never reached,
+    exp(-mean cost), what a reward differentiates. The ``worst_`` fields tell of the progress bin that cost most. ``gate_code``: 0 open, 1 sub-task ``gate_index`` never reached,
     2 terminal pose off in pair ``gate_index // 6``, direction ``gate_index % 6``, 3 the success flag is False.
     Costs are dimensionless, lower is better; pair costs add up to the mean frame cost, and so do direction costs
     (axis c of a pair's nominal frame takes the share v_ic^2 of direction i). A sub-task's cost is the mean over its frames.
@@ -367,7 +367,7 @@ def geometric_quality(
     gate_code, gate_index = terminal_gate(
         z[:, last], found, terminal_limit(reference, found, params), alignment, success, reference, use
     )
-    summary = summarise(frame_pair_cost, n, bins, weights, gate_code, P=len(reference.spec.sub_tasks), M=reference.bins_n)
+    summary = summarise(frame_pair_cost, n, bins, weights, gate_code, reference=reference)
 
     shares = found.directions[:, slot] ** 2  # [J, T, 6 axes, 6 directions]
     direction_cost = jnp.einsum("jtai,jti,t->ja", shares, cost, weights)
@@ -509,13 +509,16 @@ class Summary(NamedTuple):
     worst_sub_task: Int[Array, ""]
 
 
-def _first_near_largest(cost: Float[Array, " J"]) -> Int[Array, ""]:
-    """First pair whose cost is within 10 % of the largest.
+def named_pair(cost: Float[Array, " J"], pairs: tuple[Pair, ...]) -> Int[Array, ""]:
+    """The pair to name for a departure: the most expensive one, objects before the gripper, in order where nearly equal.
 
-    A held object and the gripper depart together from everything else, to a percent or so; pairs are ordered objects
-    first, so the object is named and not the gripper. The margin is ours.
+    A held object and the gripper depart together from everything else, so their relations break alike. A relation with
+    the gripper is named only where it costs more than twice as much as any between objects, and among those within
+    10 % of one another the first in the order (m | r), (m | s), (r | s). The margins are ours.
     """
-    return jnp.argmax(cost >= 0.9 * jnp.max(cost)).astype(jnp.int32)
+    gripper = np.array([p.role in ("m_g", "r_g") for p in pairs])
+    weighed = cost * jnp.asarray(np.where(gripper, 0.5, 1.0), cost.dtype)
+    return jnp.argmax(weighed >= 0.9 * jnp.max(weighed)).astype(jnp.int32)
 
 
 def summarise(
@@ -525,10 +528,10 @@ def summarise(
     weights: Float[Array, " T"],
     gate_code: Int[Array, ""],
     *,
-    P: int,
-    M: int,
+    reference: Reference,
 ) -> Summary:
     """Q, mean costs per pair and per sub-task, and where the cost is largest."""
+    P, M = len(reference.spec.sub_tasks), reference.bins_n
     valid = bins >= 0
     pair_cost = frame_pair_cost @ weights
     gate_free = jnp.exp(-jnp.sum(pair_cost))
@@ -542,7 +545,11 @@ def summarise(
         STATUS_NO_VALID_FRAMES,
         jnp.where(jnp.any(n > 0), STATUS_OK, STATUS_NOTHING_PINNED),
     )
-    worst_frame = jnp.argmax(jnp.where(valid, frame_cost, -1.0))
+    # a relation breaks over a stretch: the bin that cost most in all, and in it the frame that cost most
+    L = reference.nominal.shape[1]
+    bin_cost = jax.ops.segment_sum(frame_cost, jnp.where(valid, bins, L), num_segments=L + 1)[:L]
+    in_worst_bin = valid & (bins == jnp.argmax(bin_cost))
+    worst_frame = jnp.argmax(jnp.where(in_worst_bin, frame_cost, -1.0))
     ok = status == STATUS_OK
     return Summary(
         q=jnp.where(ok, jnp.where(gate_code == GATE_OPEN, gate_free, 0.0), jnp.nan),
@@ -551,6 +558,6 @@ def summarise(
         pair_cost=pair_cost,
         sub_task_cost=sub_task_cost,
         worst_frame=worst_frame.astype(jnp.int32),
-        worst_pair=_first_near_largest(frame_pair_cost[:, worst_frame]),
+        worst_pair=named_pair(frame_pair_cost @ in_worst_bin.astype(frame_cost.dtype), reference.pairs),
         worst_sub_task=jnp.argmax(sub_task_sum).astype(jnp.int32),
     )

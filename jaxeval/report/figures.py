@@ -31,7 +31,9 @@ def png(figure: Figure) -> bytes:
 
     FigureCanvasAgg(figure)
     out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=DPI, facecolor="white", metadata={"Software": None}, pil_kwargs={"optimize": True})
+    figure.savefig(
+        out, format="png", dpi=DPI, facecolor="white", metadata={"Software": None}, pil_kwargs={"optimize": True}
+    )
     return out.getvalue()
 
 
@@ -66,7 +68,9 @@ def draw_quality(ax: Axes, groups: list[tuple[str, np.ndarray, np.ndarray]], *, 
         height = y + ((np.arange(len(shown)) * 0.6180339887) % 1 - 0.5) * 0.5
         if len(q) >= 4:
             low, middle, high = np.quantile(q, [0.25, 0.5, 0.75])
-            box = Rectangle((low, y - 0.34), high - low, 0.68, facecolor="#dce6ef", edgecolor=FAINT, linewidth=1, zorder=1)
+            box = Rectangle(
+                (low, y - 0.34), high - low, 0.68, facecolor="#dce6ef", edgecolor=FAINT, linewidth=1, zorder=1
+            )
             ax.add_patch(box)
             ax.plot([middle, middle], [y - 0.34, y + 0.34], color=INK, linewidth=2.5, zorder=2, solid_capstyle="butt")
         open_, shut = shown[~closed[shown]], shown[closed[shown]]
@@ -98,7 +102,16 @@ def quality_figure(groups: list[tuple[str, np.ndarray, np.ndarray]]) -> Figure:
     ax = figure.subplots()
     draw_quality(ax, groups)
     keys = [
-        Line2D([], [], marker="o", linestyle="", color=OKABE_ITO[0], markeredgecolor="white", markersize=7, label="one execution"),
+        Line2D(
+            [],
+            [],
+            marker="o",
+            linestyle="",
+            color=OKABE_ITO[0],
+            markeredgecolor="white",
+            markersize=7,
+            label="one execution",
+        ),
         Line2D([], [], color=INK, linewidth=2.5, label="median, in the box of the middle half"),
     ]
     if any(closed.any() for _, _, closed in groups):
@@ -171,7 +184,7 @@ def cost_figure(
 def draw_pinned_count(
     ax: Axes, pinned_n: np.ndarray, rows: list[str], sub_tasks: list[str], bins_n: int, *, names: bool = True
 ) -> Any:
-    """Pinned directions (0 to 6) of every relation over progress [J, L]; the number stands in each run of equal cells."""
+    """Pinned directions (0 to 6) of every relation over progress [J, L]; each run of equal cells holds its number."""
     from matplotlib import colormaps
     from matplotlib.colors import BoundaryNorm, ListedColormap
 
@@ -193,13 +206,26 @@ def draw_pinned_count(
 
 
 def draw_spread(
-    ax: Axes, spread_mm: np.ndarray, rows: list[str], sub_tasks: list[str], bins_n: int, *, top: float, names: bool = False
+    ax: Axes,
+    spread_mm: np.ndarray,
+    rows: list[str],
+    sub_tasks: list[str],
+    bins_n: int,
+    *,
+    top: float,
+    names: bool = False,
 ) -> Any:
     """Spread of the demonstrations along what they pin [J, L], in mm; dark is tight, hatched has nothing pinned."""
     _nothing_here(ax)
     J, L = spread_mm.shape
     mesh = ax.pcolormesh(
-        np.arange(L + 1), np.arange(J + 1), np.ma.masked_invalid(spread_mm), cmap="Blues_r", vmin=0.0, vmax=top, zorder=2
+        np.arange(L + 1),
+        np.arange(J + 1),
+        np.ma.masked_invalid(spread_mm),
+        cmap="Blues_r",
+        vmin=0.0,
+        vmax=top,
+        zorder=2,
     )
     _progress_axes(ax, rows, sub_tasks, bins_n, names=names)
     return mesh
@@ -251,17 +277,16 @@ def draw_track(
     end = float(t_s[-1]) if len(t_s) else 1.0
     ax.set_xlim(start, max(end, start + 1e-6))
     ax.set_ylim(0, top * 1.22)
-    left, level = start, 0
+    left, taken = start, [start - 1.0] * 3  # end of the last name on each of three levels
     for p, name in enumerate(sub_tasks):
         reached = bool(np.isfinite(ends_s[p]))
         right = float(ends_s[p]) if reached else end
-        if right - left < 0.09 * (end - start):  # too narrow for its name: step down so that neighbours stay apart
-            level = 1 - level
-        else:
-            level = 0
         told = label(name, 16) if reached else f"{label(name, 16)} (never ends)"
+        half = 0.0075 * (end - start) * (len(told) + 1)
+        level = next((i for i in range(3) if (left + right) / 2 - half > taken[i]), 2)
+        taken[level] = (left + right) / 2 + half
         ax.text(
-            (left + right) / 2, 1.015 + 0.075 * level, told, ha="center", va="bottom", fontsize=9.5, color=INK,
+            (left + right) / 2, 1.015 + 0.085 * level, told, ha="center", va="bottom", fontsize=9.5, color=INK,
             transform=ax.get_xaxis_transform(),
         )  # fmt: skip
         if not reached:

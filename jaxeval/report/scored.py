@@ -23,8 +23,8 @@ NUMBERS = ("Q", "gate_free_Q", "worst_frame", "worst_z")
 class Scored:
     """Scores of a set of executions, one entry an execution; NaN and "" where there is nothing to say.
 
-    ``valid``: the execution could be judged; ``closed``: it was, and its terminal gate closed. ``groups`` are in natural
-    order ("tilt 5" before "tilt 10"); ``group`` is an index into them. ``told`` is `score.json`.
+    ``valid``: the execution could be judged; ``closed``: it was, and its terminal gate closed. ``groups`` are in
+    natural order ("tilt 5" before "tilt 10"); ``group`` is an index into them. ``told`` is `score.json`.
     """
 
     folder: Path
@@ -40,10 +40,12 @@ class Scored:
 
     @property
     def n(self) -> int:
+        """Number of executions."""
         return len(self.valid)
 
     @property
     def q(self) -> np.ndarray:
+        """Q of every execution."""
         return self.number["Q"]
 
     def rows_of(self, group: int) -> np.ndarray:
@@ -65,8 +67,8 @@ class Track:
 class Frames:
     """What is kept of `frame_costs.parquet`.
 
-    ``mean_cost`` [groups, J, L]: mean over a group's judged executions of their mean cost in each progress bin, NaN where
-    none has a frame; ``tracks`` and ``time_s`` for the executions asked for, by row.
+    ``mean_cost`` [groups, J, L]: mean over a group's judged executions of their mean cost in each progress bin, NaN
+    where none has a frame; ``tracks`` and ``time_s`` for the executions asked for, by row.
     """
 
     mean_cost: np.ndarray
@@ -150,7 +152,9 @@ def read_frames(scored: Scored, reference: Reference, *, tracks: list[int], time
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{path}: cannot be read ({_first_line(error)}); expected what `jaxeval score` writes; score again") from error
+        raise InputError(
+            f"{path}: cannot be read ({_first_line(error)}); expected what `jaxeval score` writes; score again"
+        ) from error
     mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     skipped = [j for j, p in enumerate(reference.pairs) if p.name in scored.told.get("skipped_pairs", ())]
     mean[:, skipped] = np.nan
@@ -173,7 +177,7 @@ def _whole_episodes(file: Any, pairs: list[str]) -> Iterator[tuple[np.ndarray, .
             now = [np.concatenate(x) for x in zip(rest, now, strict=True)]
         if len(now[0]) == 0:
             continue
-        cut = int(np.flatnonzero(now[0] != now[0][-1]).max(initial=-1)) + 1  # the last episode may go on in the next batch
+        cut = int(np.flatnonzero(now[0] != now[0][-1]).max(initial=-1)) + 1  # the last episode may not be over
         rest = [x[cut:] for x in now]
         if cut:
             yield (*(x[:cut] for x in now[:4]), np.stack([x[:cut] for x in now[4:]]).astype(float))
@@ -182,7 +186,12 @@ def _whole_episodes(file: Any, pairs: list[str]) -> Iterator[tuple[np.ndarray, .
 
 
 def _add_bins(
-    total: np.ndarray, count: np.ndarray, group: np.ndarray, episode: np.ndarray, progress_bin: np.ndarray, cost: np.ndarray
+    total: np.ndarray,
+    count: np.ndarray,
+    group: np.ndarray,
+    episode: np.ndarray,
+    progress_bin: np.ndarray,
+    cost: np.ndarray,
 ) -> None:
     """Add each execution's mean cost of every progress bin to its group's sums (in place)."""
     starts = np.flatnonzero(np.diff(episode, prepend=-1) | np.diff(progress_bin, prepend=-1))
@@ -204,7 +213,9 @@ def _read_told(path: Path) -> dict[str, Any]:
         if not isinstance(told, dict):
             raise ValueError("not an object")
     except ValueError as error:
-        raise InputError(f"{path}: cannot be read ({_first_line(error)}); expected JSON of `jaxeval score`; score again") from error
+        raise InputError(
+            f"{path}: cannot be read ({_first_line(error)}); expected JSON of `jaxeval score`; score again"
+        ) from error
     return told
 
 
@@ -223,7 +234,9 @@ def _read_table(path: Path, names: list[str], optional: str) -> Any:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{path}: cannot be read ({_first_line(error)}); expected a whole parquet file; score again") from error
+        raise InputError(
+            f"{path}: cannot be read ({_first_line(error)}); expected a whole parquet file; score again"
+        ) from error
 
 
 def _floats(column: Any) -> np.ndarray:

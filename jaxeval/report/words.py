@@ -1,4 +1,4 @@
-"""Numbers into sentences: what moved, how far, about which axis, relative to what. Millimetres and degrees live here."""
+"""Numbers into sentences: what moved, how far, about which axis, relative to what. Millimetres and degrees are here."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from jaxeval.metrics import geometric as G
 from jaxeval.types import Pair, Reference
 
 AXES = "xyz"
-WHOLE_TURN_SHARE = 0.7
-"""From this share of the rotation vector on, the whole angle is told, else only the part about the exceeded direction."""
+WHOLE_TILT_SHARE = 0.5
+"""From this share on along the exceeded axis a tilt is told whole, else only its part about that axis."""
 
 
 def direction_words(pair: Pair, deviation: np.ndarray, axis: np.ndarray) -> str:
@@ -17,22 +17,32 @@ def direction_words(pair: Pair, deviation: np.ndarray, axis: np.ndarray) -> str:
 
     ``deviation``: unscaled (rho, phi), metres and radians, in a's nominal frame; ``axis``: the unit direction v in
     scaled tangent coordinates that was exceeded. A direction that is at least half translation is told as a shift, by
-    its length along v. A rotation is told whole, angle |phi| about phi's own axis, where phi lies mostly along v;
-    otherwise (much of it about a direction that demonstrations leave free) only the part along v is.
+    its length along v. A tilt is told whole (how far a's z axis leans, about which axis), since the two tilts are often
+    held alike and v is then any of them; a turn about z that is free does not count in it.
     """
     deviation, axis = np.asarray(deviation, float), np.asarray(axis, float)
-    shift = bool((axis[:3] ** 2).sum() >= 0.5)
-    vector = deviation[:3] if shift else deviation[3:]
-    along = axis[:3] if shift else axis[3:]
-    along = along / max(float(np.linalg.norm(along)), 1e-12)
-    part, whole = abs(float(along @ vector)), float(np.linalg.norm(vector))
     other = body_words(pair, pair.b)
-    if shift:
-        return f"{pair.a} is {part * 1e3:.0f} mm off along {axis_words(along)} relative to {other}"
-    if part >= WHOLE_TURN_SHARE * whole > 0:
-        part, along = whole, vector / whole
-    verb = "is turned" if int(np.argmax(np.abs(along))) == 2 else "tilts"
-    return f"{pair.a} {verb} {np.degrees(part):.0f} deg about {axis_words(along)} relative to {other}"
+    if (axis[:3] ** 2).sum() >= 0.5:
+        along = axis[:3] / np.linalg.norm(axis[:3])
+        far_mm = abs(float(along @ deviation[:3])) * 1e3
+        return f"{pair.a} is {far_mm:.0f} mm off along {axis_words(along)} relative to {other}"
+    angle, about = _rotation(deviation[3:], axis[3:] / np.linalg.norm(axis[3:]))
+    verb = "is turned" if int(np.argmax(np.abs(about))) == 2 else "tilts"
+    return f"{pair.a} {verb} {np.degrees(angle):.0f} deg about {axis_words(about)} relative to {other}"
+
+
+def _rotation(phi: np.ndarray, along: np.ndarray) -> tuple[float, np.ndarray]:
+    """(angle, unit axis) to tell of the rotation vector phi, of which the direction ``along`` was exceeded."""
+    whole, level = float(np.linalg.norm(phi)), np.array([phi[0], phi[1], 0.0])
+    size = float(np.linalg.norm(level))
+    cos = np.cos(whole / 2) if whole > 0 else 1.0
+    up = phi[2] / whole * np.sin(whole / 2) if whole > 0 else 0.0  # z of the quaternion
+    if along[2] ** 2 >= 0.75:
+        return 2 * abs(float(np.arctan2(up, cos))), np.array([0.0, 0.0, 1.0])
+    share = abs(float(along @ level)) / size if size > 0 else 0.0
+    if along[2] ** 2 > 0.25 or share < WHOLE_TILT_SHARE:
+        return abs(float(along @ phi)), along
+    return 2 * float(np.arccos(min(1.0, float(np.hypot(cos, up))))), level / size
 
 
 def axis_words(unit: np.ndarray) -> str:

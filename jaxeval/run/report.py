@@ -13,10 +13,12 @@ from jaxeval.report.scored import ABOUT
 
 
 def report(scores: Path, reference: Path, out: Path | None) -> Path:
-    """Path of the report of the scores in a folder, written into `out` (None: that folder). InputError if it cannot be."""
+    """Write the report of the scores in a folder into `out` (None: that folder); returns its path."""
     scores = Path(scores)
     learned, about = load_reference(reference)
-    return write_report(scores, learned, about=about, params=scored_params(scores), out=scores if out is None else Path(out))
+    return write_report(
+        scores, learned, about=about, params=scored_params(scores), out=scores if out is None else Path(out)
+    )
 
 
 def scored_params(scores: Path) -> GeometricParams:
@@ -27,4 +29,6 @@ def scored_params(scores: Path) -> GeometricParams:
     try:
         return GeometricParams(**json.loads(path.read_text())["params"]).check()
     except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{path}: params cannot be used ({error}); expected those of `jaxeval score`; score again") from error
+        raise InputError(
+            f"{path}: params cannot be used ({error}); expected those of `jaxeval score`; score again"
+        ) from error

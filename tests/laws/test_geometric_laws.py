@@ -146,7 +146,7 @@ def test_invalid_frames_with_nan_poses_change_nothing(runs: list[Episode], base:
 
     spoilt = [spoil(e) for e in runs]
     assert {f.code for f in spoilt[0].check() if f.severity != "info"} == {"non_finite_pose"}
-    np.testing.assert_allclose(scores(spoilt).q, base.q, atol=1e-5)
+    np.testing.assert_allclose(scores(spoilt, length=306).q, base.q, atol=1e-5)
 
 
 def test_float32_is_float64(runs: list[Episode], base: GeometricQuality) -> None:
@@ -177,7 +177,7 @@ def test_a_mask_over_demonstrations_is_the_fit_of_those(runs: list[Episode]) -> 
 
 
 def test_one_demonstration_is_a_nominal_without_a_spread(runs: list[Episode]) -> None:
-    """K = 1: nothing varies, everything is pinned at the floor, and the demonstration itself is perfect."""
+    """K = 1: nothing varies, everything is pinned at the floor; only motion within a bin costs the demonstration."""
     good, _, _ = demonstrations()
     counts = np.arange(len(good)) == 3
     reference = learned_from(counts)
@@ -185,7 +185,7 @@ def test_one_demonstration_is_a_nominal_without_a_spread(runs: list[Episode]) ->
     assert np.asarray(found.pinned).all() and (np.asarray(found.sigma_m) == np.float32(0.003)).all()
     out = scores([good[3], *runs], reference)
     assert np.isfinite(out.gate_free).all()
-    assert out.gate_free[0] > 0.97 and out.gate_free[0] > out.gate_free[1:].max()
+    assert out.gate_free[0] > 0.8 and out.gate_free[0] > 2 * out.gate_free[1:].max()
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,11 @@ def test_one_demonstration_is_a_nominal_without_a_spread(runs: list[Episode]) ->
 def test_parameters_that_mean_nothing_are_refused(params: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         GeometricParams(**params).check()
-    assert GeometricParams().check() == GeometricParams().check() or True
+
+
+def test_the_default_parameters_are_accepted_and_returned() -> None:
+    params = GeometricParams()
+    assert params.check() is params
 
 
 # ----------------------------------------------------------------------- transforms and gradients, on a small reference
@@ -244,13 +248,15 @@ def small_quality(poses: jax.Array, params: GeometricParams, reference: Referenc
 
 
 def small_runs(reference: Reference) -> np.ndarray:
-    """[6, T, 3, 7]: exactly at the nominal of the first pair; near it; half a turn off about three axes; anywhere."""
-    nominal = np.asarray(reference.nominal, np.float64)[0][np.maximum(BINS, 0)]
+    """[6, T, 3, 7]: exactly at the nominal of both pairs; near it; half a turn off about three axes; anywhere."""
+    in_bin, on_table = np.asarray(reference.nominal, np.float64)[:, np.maximum(BINS, 0)]
     table = np.tile([1.0, 0, 0, 0, 0, 0, 0], (T, 1))
+    the_bin = multiply(on_table, np.asarray(jax.vmap(se3.inverse)(jnp.asarray(in_bin)), np.float64))
     half = [np.array([[0.0, *axis, 0, 0, 0]]) for axis in np.eye(3)]
-    near = np.asarray(jax.vmap(se3.exp)(jnp.asarray(np.random.default_rng(1).normal(size=(T, 6)) * 0.05)), np.float64)
-    cubes = [nominal, multiply(nominal, near), *(multiply(nominal, h) for h in half), random_poses(T, 2)]
-    return np.stack([np.stack([cube, table, table], axis=1) for cube in cubes])
+    offsets = np.random.default_rng(1).normal(size=(T, 6)) * np.repeat([0.004, 0.2], 3)
+    near = np.asarray(jax.vmap(se3.exp)(jnp.asarray(offsets)), np.float64)
+    cubes = [on_table, multiply(on_table, near), *(multiply(on_table, h) for h in half), random_poses(T, 2)]
+    return np.stack([np.stack([cube, the_bin, table], axis=1) for cube in cubes])
 
 
 @pytest.fixture(scope="module")
@@ -296,12 +302,16 @@ def test_a_sweep_over_thresholds_is_one_call_and_one_trace(small: tuple[Referenc
     assert len(set(np.round(np.asarray(out), 4))) >= 3  # the thresholds do matter
 
 
-def gradients(reference: Reference, poses: jax.Array) -> tuple[jax.Array, tuple[jax.Array, GeometricParams]]:
-    def gate_free(p: jax.Array, params: GeometricParams) -> jax.Array:
-        return small_quality(p, params, reference).gate_free
+def quality_and_cost(poses: jax.Array, params: GeometricParams, reference: Reference) -> jax.Array:
+    """Both at once: far from the nominal exp(-cost) is 0, and so would its gradient be."""
+    out = small_quality(poses, params, reference)
+    return out.gate_free - 0.1 * jnp.sum(out.pair_cost)
 
+
+def gradients(reference: Reference, poses: jax.Array) -> tuple[jax.Array, tuple[jax.Array, GeometricParams]]:
     params = jax.tree.map(lambda x: jnp.asarray(x, poses.dtype), GeometricParams())
-    return quick_jit(jax.vmap(jax.value_and_grad(gate_free, argnums=(0, 1)), in_axes=(0, None)))(poses, params)
+    slope = jax.value_and_grad(lambda p, q: quality_and_cost(p, q, reference), argnums=(0, 1))
+    return quick_jit(jax.vmap(slope, in_axes=(0, None)))(poses, params)
 
 
 def test_gradients_are_finite_at_the_nominal_at_pi_and_elsewhere(small: tuple[Reference, np.ndarray]) -> None:
@@ -323,14 +333,14 @@ def test_gradients_are_finite_differences_away_from_kinks() -> None:
         along = rng.normal(size=(40, *base.shape[1:]))
         steps = np.concatenate([base + h * along, base - h * along])
         params = GeometricParams()
-        f = quick_jit(jax.vmap(lambda p: small_quality(p, params, reference).gate_free))
+        f = quick_jit(jax.vmap(lambda p: quality_and_cost(p, params, reference)))
         up, down = np.split(np.asarray(f(jnp.asarray(steps))), 2)
         expected = np.einsum("ktnc,tnc->k", along, np.asarray(by_pose)[0])
         np.testing.assert_allclose((up - down) / (2 * h), expected, rtol=1e-4, atol=1e-6)
-        assert np.abs(expected).max() > 0.1 and float(value[0]) < 0.99
+        assert np.abs(expected).max() > 0.1 and float(value[0]) < 0.9
 
         def at(**changes: float) -> float:
-            q = quick_jit(lambda p: small_quality(jnp.asarray(base[0]), p, reference).gate_free)
+            q = quick_jit(lambda p: quality_and_cost(jnp.asarray(base[0]), p, reference))
             return float(q(dataclasses.replace(params, **changes)))
 
         for name in ("z_0", "sigma_0_m"):

@@ -138,7 +138,7 @@ def test_a_held_out_clean_run_is_always_let_through(task: str) -> None:
         reference = learned_from(third != k, name)
         held_out = [e for e, t in zip(good, third, strict=True) if t == k]
         runs = held_out + (of_tilt(0) if task == "stack_cube" else [])
-        out = scores(runs, reference, length=512 if task != "stack_cube" else 256)
+        out = scores(runs, reference, length=256 if task == "stack_cube" else 1024)
         closed = [(e.episode_id, int(c)) for e, c in zip(runs, out.gate_code, strict=True) if c != GATE_OPEN]
         assert closed == []
         quality += out.q[: len(held_out)].tolist()
