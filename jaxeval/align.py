@@ -232,7 +232,7 @@ def align_episode(
     frames. Within a sub-task elapsed time maps to [0, 1) and to ``bins_n``
     equal bins. Frames after the last boundary belong to the last bin. In a sub-task that is never finished, elapsed
     time is divided by ``mean_duration_s`` (its mean over the demonstrations) and capped in its last bin.
-    A predicate on a body that the episode does not have is left out (a sub-task with none left is never reached).
+    A predicate on a body that the episode does not have is left out; a sub-task with none left is passed over.
     Source: SPECTRA III-A1; progress inside an unfinished sub-task is our reading.
     """
     T = poses.shape[0]
@@ -248,7 +248,13 @@ def align_episode(
     for p, sub_task in enumerate(spec.sub_tasks):
         signals = Signals(poses, time_s, valid, gripper_width_m, joints, previous)
         usable = [u for u in sub_task.until if not missing_bodies(u, spec, bodies)]
-        margin = jnp.full(T, jnp.inf if usable else -jnp.inf, poses.dtype)
+        if not usable:  # nothing to ask: passed over, without frames
+            ends.append(jnp.where(alive, previous, T).astype(jnp.int32))
+            reached.append(alive)
+            started_s.append(start_time)
+            ended_s.append(start_time)
+            continue
+        margin = jnp.full(T, jnp.inf, poses.dtype)
         for predicate in usable:
             margin = jnp.minimum(margin, PREDICATES[predicate.kind](predicate, names, signals))
         holds = valid & (frames > previous) & alive & (margin >= 0)

@@ -15,7 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "oo", "++", "--")
@@ -48,6 +48,20 @@ def _plain(ax: Axes, *, keep: tuple[str, ...] = ("bottom", "left")) -> None:
         spine.set_visible(side in keep)
         spine.set_color(FAINT)
     ax.tick_params(colors=INK, labelsize=10, length=3)
+
+
+def title(ax: Axes, text: str, *, above_names: bool = False) -> None:
+    """Title at the left, clear of the sub-tasks' names where these stand above the axes."""
+    ax.set_title(label(text, 90), loc="left", fontsize=11, fontweight="bold", color=INK, pad=20 if above_names else 6)
+
+
+def colour_bar(figure: FigureBase, mesh: Any, axes: Any, text: str, *, ticks: Any = None, aspect: int = 12) -> Any:
+    """Colour bar beside axes."""
+    bar = figure.colorbar(mesh, ax=axes, ticks=ticks, pad=0.015, fraction=0.04, aspect=aspect)
+    bar.set_label(text, fontsize=10, color=INK)
+    bar.ax.tick_params(labelsize=10)
+    bar.ax.minorticks_off()
+    return bar
 
 
 # ------------------------------------------------------------------------------------------------- Q of every execution
@@ -173,11 +187,9 @@ def cost_figure(
     axes = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
     for i, (ax, (name, cost)) in enumerate(zip(axes, groups, strict=True)):
         mesh = draw_cost_map(ax, cost, rows, sub_tasks, bins_n, top=top, names=i == 0)
-        ax.set_title(label(name, 60), loc="left", fontsize=11, fontweight="bold", color=INK, pad=20 if i == 0 else 5)
+        title(ax, name, above_names=i == 0)
     axes[-1].set_xlabel("progress within each sub-task", fontsize=11, color=INK)
-    bar = figure.colorbar(mesh, ax=list(axes), pad=0.015, fraction=0.04, aspect=30 if len(groups) > 1 else 12)
-    bar.set_label("mean frame cost of the relation", fontsize=10, color=INK)
-    bar.ax.tick_params(labelsize=10)
+    colour_bar(figure, mesh, list(axes), "mean frame cost of the relation", aspect=12 * len(groups))
     return figure
 
 
@@ -238,19 +250,12 @@ def constraint_figure(
     figure = _figure(1.5 + 2 * (0.35 + 0.33 * len(rows)))
     upper, lower = figure.subplots(2, 1)
     counts = draw_pinned_count(upper, pinned_n, rows, sub_tasks, bins_n)
-    upper.set_title("pinned directions, of 6", loc="left", fontsize=11, fontweight="bold", color=INK, pad=20)
-    bar = figure.colorbar(counts, ax=upper, ticks=range(7), pad=0.015, fraction=0.04, aspect=12)
-    bar.set_label("count", fontsize=10, color=INK)
-    bar.ax.tick_params(labelsize=10, length=0)
-    bar.ax.invert_yaxis()
+    title(upper, "pinned directions, of 6", above_names=True)
+    colour_bar(figure, counts, upper, "count", ticks=range(7)).ax.invert_yaxis()
     mesh = draw_spread(lower, spread_mm, rows, sub_tasks, bins_n, top=top)
-    title = "spread of the demonstrations along the pinned directions (median), mm"
-    lower.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=6)
+    title(lower, "spread of the demonstrations along the pinned directions (median), mm")
     lower.set_xlabel("progress within each sub-task", fontsize=11, color=INK)
-    bar = figure.colorbar(mesh, ax=lower, pad=0.015, fraction=0.04, aspect=12)
-    bar.set_label("mm", fontsize=10, color=INK)
-    bar.ax.tick_params(labelsize=10)
-    bar.ax.invert_yaxis()
+    colour_bar(figure, mesh, lower, "mm").ax.invert_yaxis()
     return figure
 
 

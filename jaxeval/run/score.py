@@ -118,10 +118,10 @@ def score(
     if skipped:
         missing = [b.name for b in spec.bodies if b.name not in bodies]
         notes.append(
-            f"{source.parts[0].path}: no body {', '.join(missing)}, so {', '.join(skipped)} are not scored and predicates "
-            "on it are left out; record it (for the gripper: obs_mode=state_dict) to score them"
+            f"{source.parts[0].path}: no body {', '.join(missing)}, so {', '.join(skipped)} are not scored and sub-tasks "
+            f"that depend on it alone are passed over ({', '.join(_passed_over(reference, bodies)) or 'none'}); "
+            "record it (for the gripper: obs_mode=state_dict) to score them"
         )
-    notes += _unreachable(reference, bodies)
     table = source.table()
     folder = _open_folder(out) if out is not None else None
     collected: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
@@ -145,15 +145,10 @@ def score(
     return scores
 
 
-def _unreachable(reference: Reference, bodies: tuple[str, ...]) -> list[str]:
-    """Sub-tasks none of whose predicates can be evaluated: every Q would be 0 for want of a body."""
+def _passed_over(reference: Reference, bodies: tuple[str, ...]) -> tuple[str, ...]:
+    """Sub-tasks none of whose predicates can be asked for want of a body."""
     spec = reference.spec
-    return [
-        f"sub-task '{s.name}' needs bodies that the episodes do not have, so it can never be reached and every Q is 0; "
-        "record them or relax the task spec"
-        for s in spec.sub_tasks
-        if all(align.missing_bodies(u, spec, bodies) for u in s.until)
-    ]
+    return tuple(s.name for s in spec.sub_tasks if all(align.missing_bodies(u, spec, bodies) for u in s.until))
 
 
 def _small(quality: FusedQuality, aligned: align.Alignment, worst: G.Departure) -> dict[str, Any]:

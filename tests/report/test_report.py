@@ -293,7 +293,7 @@ def unit(*v: float) -> np.ndarray:
         # both tilts are held alike, so v is one axis of them; the body leans 25 deg, not 18 about x
         (ON_TABLE, direction(0, 0, 0, turn_deg=(17.68, 17.68, 0)), unit(0, 0, 0, 1, 0, 0),
          "cubeA tilts 25 deg about a diagonal of its x and y axes relative to the table"),
-        # a tilt of 45 deg about x and then a free turn of 45 deg about z: 2 acos(.8536) = 63 deg in all, but it leans 45
+        # a tilt of 45 deg about x, then a free turn of 45 deg about z: 2 acos(.8536) = 63 deg in all, but it leans 45
         (ON_TABLE, np.concatenate([np.zeros(3), turn_vector(0.8536, 0.3536, 0.1464, 0.3536)]), unit(0, 0, 0, 1, 0, 0),
          "cubeA tilts 45 deg about its x axis relative to the table"),
         # the part about x is small beside the tilt about y, which may be free: only x is told
