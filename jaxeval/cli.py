@@ -48,7 +48,7 @@ def _hydra(verb: str, overrides: list[str]) -> int:
         try:
             _compilation_cache()
             _WORK[verb](config)
-        except (InputError, ValueError) as error:
+        except InputError as error:
             print(f"jaxeval {verb}: {error}", file=sys.stderr)
             code = 1
         except KeyboardInterrupt:
@@ -96,9 +96,13 @@ def _out(config: Any) -> Path:
 def _params(config: Any) -> Any:
     from omegaconf import OmegaConf
 
+    from jaxeval.io.errors import InputError
     from jaxeval.metrics.geometric import GeometricParams
 
-    return GeometricParams(**OmegaConf.to_container(config.metric, resolve=True)).check()  # type: ignore[arg-type]
+    try:
+        return GeometricParams(**OmegaConf.to_container(config.metric, resolve=True)).check()  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{error}; correct the setting") from error
 
 
 def _source(episodes: Any) -> Any:

@@ -241,7 +241,7 @@ def _check(e: Episode, *, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
     if other - upright > 0.5:
         add(
             "quaternion_order",
-            f"{upright:.0%} of the bodies stand upright at the start as read (wxyz), {other:.0%} read as xyzw",
+            f"{upright:.0%} of the bodies that tell stand upright at the start as read, {other:.0%} in another order",
             "wxyz",
             "check the order that the source declares",
         )
@@ -253,13 +253,13 @@ def _check(e: Episode, *, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
 
 
 def _upright_share(poses: np.ndarray, up_axis: int) -> tuple[float, float]:
-    """Share of bodies with one axis along `up_axis` at the first frame: as read, and read in the other order.
+    """Share of bodies with one axis along `up_axis` at the first frame: as read, and read in another order.
 
     Bodies resting on a table have a face down. The angle between successive quaternions is the same in either
-    order, so continuity cannot tell them apart; gravity can (not for a body at identity, which is left out).
+    order, so continuity cannot tell them apart; gravity can. Only bodies that stand in one reading alone count.
     """
 
-    def upright(wxyz: np.ndarray) -> np.ndarray:
+    def tilt_deg(wxyz: np.ndarray) -> np.ndarray:
         w, x, y, z = (wxyz / np.maximum(np.linalg.norm(wxyz, axis=-1, keepdims=True), 1e-12)).T
         rotation = np.array(
             [
@@ -268,15 +268,18 @@ def _upright_share(poses: np.ndarray, up_axis: int) -> tuple[float, float]:
                 [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
             ]
         )
-        return np.abs(rotation[up_axis]).max(axis=0) > np.cos(np.radians(3.0))
+        return np.degrees(np.arccos(np.minimum(np.abs(rotation[up_axis]).max(axis=0), 1.0)))
 
     first = poses[0, :, :4]
-    telling = (np.abs(first) > 0.02).sum(axis=-1) > 1  # an axis-aligned quaternion reads upright in any order
-    if not telling.any():
-        return 1.0, 1.0
-    as_read = upright(first[telling])
-    swapped = upright(first[telling][:, [3, 0, 1, 2]])
-    return float(as_read.mean()), float(swapped.mean())
+    as_read, best = tilt_deg(first), (1.0, 1.0)
+    for order in ([3, 0, 1, 2], [1, 2, 3, 0]):  # xyzw taken for wxyz, and wxyz taken for xyzw
+        swapped = tilt_deg(first[:, order])
+        # stands within 3 deg in one reading and is off by over 15 in the other; half turns stand in any order
+        stands, falls = (as_read < 3) & (swapped > 15), (swapped < 3) & (as_read > 15)
+        if (n := int(stands.sum() + falls.sum())) > 0:
+            shares = float(stands.sum() / n), float(falls.sum() / n)
+            best = max(best, shares, key=lambda share: share[1] - share[0])
+    return best
 
 
 def _prepare(e: Episode) -> Episode:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -38,7 +39,8 @@ def main(out: Path) -> None:
     rows, sub_tasks = [p.name for p in reference.pairs], [s.name for s in reference.spec.sub_tasks]
 
     figure = Figure(figsize=(9.6, 6.4), layout="constrained")
-    upper, lower = figure.subfigures(2, 1, height_ratios=[1.15, 2])
+    parts: Any = figure.subfigures(2, 1, height_ratios=[1.15, 2])
+    upper, lower = parts
     top, (middle, bottom) = upper.subplots(), lower.subplots(2, 1)
     groups = [(g, scored.q[i := scored.rows_of(k)], scored.closed[i]) for k, g in enumerate(scored.groups)]
     F.draw_quality(top, groups)

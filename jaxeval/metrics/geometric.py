@@ -295,7 +295,7 @@ def terminal_limit(reference: Reference, found: Constraints, params: GeometricPa
     if reference.spec.z_term is not None:
         return jnp.full(len(reference.pairs), reference.spec.z_term, reference.nominal.dtype)
     z = jax.vmap(lambda d: _z(d, found.directions[:, -1], found.sigma_m[:, -1]))(reference.terminal)  # [K, J, 6]
-    counts = terminal_directions(found) & reference.demo_valid[:, None, None]
+    counts = terminal_directions(found)[None] & reference.demo_valid[:, None, None]
     largest = jnp.max(jnp.where(counts, z, 0.0), axis=(0, 2))
     return jnp.maximum(params.term_factor * largest, admissible_radius(reference, params))
 

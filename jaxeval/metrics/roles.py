@@ -117,7 +117,7 @@ def suggest_symmetries(
         axis = np.linalg.svd(far)[2][0]
         along = turns @ axis
         start = f"{pair.a} ends turned by up to {np.degrees(angles.max()):.0f} deg relative to {pair.b}"
-        written = [round(float(v), 2) for v in axis * np.sign(axis[np.argmax(np.abs(axis))])]
+        written = [round(float(v), 2) + 0.0 for v in axis * np.sign(axis[np.argmax(np.abs(axis))])]
         if np.linalg.norm(turns - along[:, None] * axis, axis=-1).max() > np.radians(20):
             out.append(f"{start} in successful demonstrations; if it looks the same however turned, declare symmetry: all")
             continue

@@ -219,7 +219,7 @@ def skipped(
     left_out = [": ".join(str(x) for x in pair) for pair in about.get("left_out", ())]
     unsure = (~np.asarray(reference.converged)).sum(axis=1)
     bins_n = reference.nominal.shape[1]
-    names = [f"{p.name}: in {n} of {bins_n} bins" for p, n in zip(reference.pairs, unsure, strict=True) if n]
+    names = [f"{p.name}: {n} of {bins_n}" for p, n in zip(reference.pairs, unsure, strict=True) if n]
     remarks = [
         f"{code}: {n} executions ({FINDINGS[code][1]})" for code, n in scored.findings.items() if code in FINDINGS
     ]
@@ -232,7 +232,10 @@ def skipped(
         ("Notes of the scoring", [str(x) for x in told.get("notes", ())]),
         ("Notes of the fit", [str(x) for x in about.get("notes", ())]),
         ("Remarks on the recordings", sorted(remarks, key=natural)),
-        ("Relations whose mean over demonstrations is not unique or did not converge", names),
+        (
+            "Relations whose mean is not unique (a demonstration lies over 90 deg from it, as free turns do), by bins",
+            names,
+        ),
         (
             "Figures left out",
             [f"cost over progress and time, times of worst frames: {FRAME_COSTS} was not written (frames=true)"]

@@ -100,7 +100,10 @@ def fit(
             f"task {spec.name}: none of the {len(episodes)} demonstrations can be used{first}; "
             "expected successful episodes without errors; give others"
         )
-    roles = infer_roles(good, spec)
+    try:
+        roles = infer_roles(good, spec)
+    except ValueError as error:
+        raise InputError(str(error)) from error
     pairs = interaction_pairs(roles, spec)
     bodies = spec_bodies(spec, good[0].bodies)
     good = [with_bodies(e, bodies) for e in good]
