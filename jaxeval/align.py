@@ -47,6 +47,7 @@ class Alignment(NamedTuple):
 
     @property
     def duration_s(self) -> Float[Array, " P"]:
+        """Length of each sub-task."""
         return self.ended_s - self.started_s
 
 
@@ -62,6 +63,7 @@ class Frames(NamedTuple):
     gripper: str
 
     def of(self, signals: Signals, body: str) -> Float[Array, "T 7"]:
+        """Track of a body in the world."""
         return signals.poses[:, self.bodies.index(body)]
 
 
@@ -147,7 +149,7 @@ def _still_in_gripper(p: Predicate, f: Frames, s: Signals) -> tuple[Float[Array,
 
 
 def _held(p: Predicate, f: Frames, s: Signals) -> Margin:
-    """The body has moved less than ``value`` m in the gripper's frame over ``window_s`` while the gripper moved more."""
+    """The body stays within ``value`` m in the gripper's frame over ``window_s`` while the gripper moved more."""
     moved, reaches = _still_in_gripper(p, f, s)
     gripper_moved, _ = _moved(f.of(s, f.gripper), s, p.window_s)
     return _when(reaches, jnp.minimum(p.value - moved, gripper_moved - p.value))
@@ -284,7 +286,9 @@ def align_episode(
     )
 
 
-def _crossing(margin: Margin, time_s: Float[Array, " T"], valid: Bool[Array, " T"], end: Int[Array, ""]) -> Float[Array, ""]:
+def _crossing(
+    margin: Margin, time_s: Float[Array, " T"], valid: Bool[Array, " T"], end: Int[Array, ""]
+) -> Float[Array, ""]:
     """Time at which the margin crosses zero, between frame ``end`` and the one before (linear); else that of ``end``.
 
     Where bodies move fast, half a frame is several millimetres: without it, progress would depend on the frame rate.
@@ -326,9 +330,7 @@ def bin_poses(
     return jnp.where(use[None, :, None], poses, filled), seen, converged | ~seen[None]
 
 
-def relative_tracks(
-    poses: Float[Array, "T N 7"], columns: tuple[tuple[int, int], ...]
-) -> Float[Array, "J T 7"]:
+def relative_tracks(poses: Float[Array, "T N 7"], columns: tuple[tuple[int, int], ...]) -> Float[Array, "J T 7"]:
     """Relative pose track ``T_b_a`` of every pair, given as columns (a, b) of ``poses``."""
     a = poses[:, jnp.asarray([c[0] for c in columns])]
     b = poses[:, jnp.asarray([c[1] for c in columns])]

@@ -138,7 +138,9 @@ def _fit(config: Any) -> None:
         print(f"left out: {episode}: {why}")
     for note in made.notes:
         print(f"note: {note}")
-    path = save_reference(_out(config), made.reference, about=run.provenance(made, source, OmegaConf.to_container(config)))
+    path = save_reference(
+        _out(config), made.reference, about=run.provenance(made, source, OmegaConf.to_container(config))
+    )
     print(run.table(made))
     print(f"reference: {path}")
 

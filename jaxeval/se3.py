@@ -232,7 +232,7 @@ def _turn_body(T_b_a: Pose, nominal: Pose, geometry: PairGeometry) -> Pose:
 
 def _unit(symmetry: Symmetry) -> Float[Array, "3"]:
     axis = np.asarray(symmetry.axis, np.float64)
-    return jnp.asarray(axis / np.linalg.norm(axis), jnp.float32 if not jax.config.jax_enable_x64 else jnp.float64)
+    return jnp.asarray(axis / np.linalg.norm(axis), jnp.result_type(float))
 
 
 def _copies(symmetry: Symmetry) -> np.ndarray:
@@ -285,7 +285,12 @@ def _scaled(xi: Tangent, scale: Float[Array, "3 3"]) -> Tangent:
 
 
 def deviation(
-    nominal: Pose, T_b_a: Pose, geometry: PairGeometry, *, free: Float[Array, "6 6"] | None = None, kind: str = "se3_log"
+    nominal: Pose,
+    T_b_a: Pose,
+    geometry: PairGeometry,
+    *,
+    free: Float[Array, "6 6"] | None = None,
+    kind: str = "se3_log",
 ) -> Tangent:
     """Scaled deviation ``d = (rho, S phi)`` of a relative pose from its nominal, in metres.
 
@@ -338,7 +343,9 @@ def lie_mean(
     weights = weights.astype(poses.dtype)
     share = weights / jnp.maximum(jnp.sum(weights), 1e-12)
     mean = _canonical_copy(poses[_medoid(poses, share, geometry)], geometry)
-    unscaled = geometry._replace(scale=jnp.eye(3, dtype=poses.dtype)) if geometry.symmetry_a.kind == "none" else geometry
+    unscaled = (
+        geometry._replace(scale=jnp.eye(3, dtype=poses.dtype)) if geometry.symmetry_a.kind == "none" else geometry
+    )
 
     def offsets(mean: Pose) -> Float[Array, "n 6"]:
         errors = jax.vmap(lambda T: symmetric_error(mean, T, unscaled))(poses)
@@ -387,7 +394,9 @@ def _medoid(poses: Float[Array, "n 7"], share: Float[Array, " n"], geometry: Pai
         product = jax.vmap(lambda l, x, r: (jaxlie.SO3(l) @ jaxlie.SO3(x) @ jaxlie.SO3(r)).wxyz)
         n, m = len(left) * len(right), len(q)
         copies = product(
-            jnp.repeat(left, len(right) * m, axis=0), jnp.tile(q, (n, 1)), jnp.tile(jnp.repeat(right, m, 0), (len(left), 1))
+            jnp.repeat(left, len(right) * m, axis=0),
+            jnp.tile(q, (n, 1)),
+            jnp.tile(jnp.repeat(right, m, 0), (len(left), 1)),
         ).reshape(n, m, 4)
         square = 1 - jnp.max(jnp.einsum("id,cjd->cij", q, copies) ** 2, axis=0)
     cost = square @ share

@@ -117,6 +117,7 @@ class Episode:
 
     @property
     def n_frames(self) -> int:
+        """Frames, invalid ones included."""
         return int(self.poses.shape[0])
 
     def body(self, name: str) -> Float[np.ndarray, "T 7"]:
@@ -142,7 +143,7 @@ def _bad_frames(poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Frames with a non-finite pose, and frames with a zero quaternion."""
     non_finite = ~np.isfinite(poses).all(axis=(1, 2))
     zero = (np.abs(np.where(np.isfinite(poses), poses, 1.0)[..., :4]) < 1e-9).all(axis=-1).any(axis=-1)
-    return non_finite, zero
+    return np.asarray(non_finite, bool), np.asarray(zero, bool)
 
 
 def _runs(mask: np.ndarray) -> list[tuple[int, int]]:
@@ -159,7 +160,7 @@ def _check(e: Episode, *, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
         out.append(Finding(code, FINDINGS[code][0], name, found, expected, action))
 
     n = e.n_frames
-    shapes = {
+    shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
         "poses": (e.poses.shape, (n, len(e.bodies), 7)),
         "time_s": (e.time_s.shape, (n,)),
         "valid": (e.valid.shape, (n,)),
@@ -321,6 +322,7 @@ class EpisodeBatch:
 
     @property
     def n_episodes(self) -> int:
+        """Episodes of the batch."""
         return int(self.poses.shape[0])
 
 
@@ -429,6 +431,7 @@ class Pair:
 
     @property
     def name(self) -> str:
+        """The pair as written: "a | b"."""
         return f"{self.a} | {self.b}"
 
 
@@ -454,6 +457,7 @@ class TaskSpec:
     instruction: str = ""
 
     def body(self, name: str) -> Body:
+        """Body of that name; KeyError lists those there are."""
         for b in self.bodies:
             if b.name == name:
                 return b

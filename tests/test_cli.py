@@ -165,7 +165,9 @@ def test_a_reference_survives_the_disk(reference: Path, demos: list[Episode]) ->
     np.testing.assert_allclose(back.nominal, made.nominal, atol=1e-6)
 
 
-def test_a_broken_reference_is_one_sentence(tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_reference_is_one_sentence(
+    tmp_path: Path, reference: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for suffix in (".npz", ".json"):
         shutil.copy(f"{reference}{suffix}", tmp_path / f"broken{suffix}")
     (tmp_path / "broken.npz").write_bytes((tmp_path / "broken.npz").read_bytes()[:500])

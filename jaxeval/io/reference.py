@@ -42,7 +42,8 @@ def save_reference(path: str | Path, reference: Reference, *, about: dict[str, A
         os.replace(part, stem.with_name(stem.name + ".npz"))
     except OSError as error:
         raise InputError(
-            f"{stem.parent}: cannot write the reference there ({error.strerror}); expected a writable folder; choose another"
+            f"{stem.parent}: cannot write the reference there ({error.strerror}); "
+            "expected a writable folder; choose another"
         ) from error
     return stem.with_name(stem.name + ".npz")
 

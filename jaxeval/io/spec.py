@@ -129,7 +129,8 @@ def _shape(raw: Any, path: str, fail: Any) -> Shape:
         elif kind == "cylinder":
             size = (float(raw["radius_m"]), float(raw["radius_m"]), float(raw["half_length_m"]))
         elif kind == "sphere":
-            size = (float(raw["radius_m"]),) * 3
+            radius = float(raw["radius_m"])
+            size = (radius, radius, radius)
         else:
             vertices, faces = _mesh(raw)
             return Shape("mesh", (0.0, 0.0, 0.0), vertices, faces)

@@ -99,10 +99,11 @@ class GeometricQuality:
     """Q of one execution and every part of it.
 
     ``q`` in [0, 1], higher is better; NaN only where ``status`` is not 0 (see STATUS_SENTENCES). ``gate_free`` is
-    exp(-mean cost), what a reward differentiates. The ``worst_`` fields tell of the progress bin that cost most. ``gate_code``: 0 open, 1 sub-task ``gate_index`` never reached,
+    exp(-mean cost), what a reward differentiates. ``gate_code``: 0 open, 1 sub-task ``gate_index`` never reached,
     2 terminal pose off in pair ``gate_index // 6``, direction ``gate_index % 6``, 3 the success flag is False.
     Costs are dimensionless, lower is better; pair costs add up to the mean frame cost, and so do direction costs
-    (axis c of a pair's nominal frame takes the share v_ic^2 of direction i). A sub-task's cost is the mean over its frames.
+    (axis c of a pair's nominal frame takes the share v_ic^2 of direction i). A sub-task's cost is the mean over its
+    frames. The ``worst_`` fields tell of the progress bin that cost most.
     """
 
     q: Float[Array, ""]
@@ -233,9 +234,7 @@ def _axes_of_spread(
     return jax.lax.stop_gradient(directions), jax.lax.stop_gradient(sigma)
 
 
-def _covariance(
-    deviations: Float[Array, "K J L 6"], weights: Float[Array, " K"]
-) -> Float[Array, "J L 6 6"]:
+def _covariance(deviations: Float[Array, "K J L 6"], weights: Float[Array, " K"]) -> Float[Array, "J L 6 6"]:
     outer = jnp.einsum("kjla,kjlb,k->jlab", deviations, deviations, weights)
     return outer / jnp.maximum(jnp.sum(weights) - 1.0, 1.0)
 
@@ -510,7 +509,7 @@ class Summary(NamedTuple):
 
 
 def named_pair(cost: Float[Array, " J"], pairs: tuple[Pair, ...]) -> Int[Array, ""]:
-    """The pair to name for a departure: the most expensive one, objects before the gripper, in order where nearly equal.
+    """The pair to name for a departure: the most expensive one, objects before the gripper, in order where near.
 
     A held object and the gripper depart together from everything else, so their relations break alike. A relation with
     the gripper is named only where it costs more than twice as much as any between objects, and among those within

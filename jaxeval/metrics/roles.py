@@ -17,7 +17,7 @@ MOVED_M = 0.01
 
 @dataclass(frozen=True)
 class Roles:
-    """Parts inferred from demonstrations. ``travel_m``/``wander_m``: per object, mean path end to end and mean spread."""
+    """Parts inferred from demonstrations. ``travel_m``, ``wander_m``: how far each object gets, how much it varies."""
 
     manipulated: tuple[str, ...]
     reference: str
@@ -36,7 +36,9 @@ def infer_roles(episodes: Sequence[Episode], spec: TaskSpec) -> Roles:
     objects = [
         b.name
         for b in spec.bodies
-        if b.frame_of is None and b.name not in (spec.support, spec.gripper, *spec.ignored) and b.name in episodes[0].bodies
+        if b.frame_of is None
+        and b.name not in (spec.support, spec.gripper, *spec.ignored)
+        and b.name in episodes[0].bodies
     ]
     travel = {name: np.zeros(len(episodes)) for name in objects}
     wander = {name: np.zeros(len(episodes)) for name in objects}
@@ -56,7 +58,8 @@ def infer_roles(episodes: Sequence[Episode], spec: TaskSpec) -> Roles:
     if spec.reference and found_reference and spec.reference != found_reference:
         notes.append(
             f"task {spec.name}: the spec names '{spec.reference}' as reference object, but '{found_reference}' varies "
-            f"least ({mean_wander[found_reference]:.4f} m against {mean_wander[spec.reference]:.4f} m); the spec is used"
+            f"least ({mean_wander[found_reference]:.4f} m against {mean_wander[spec.reference]:.4f} m); "
+            "the spec is used"
         )
     if spec.manipulated and set(spec.manipulated) != set(found):
         notes.append(
@@ -68,9 +71,7 @@ def infer_roles(episodes: Sequence[Episode], spec: TaskSpec) -> Roles:
             f"task {spec.name}: no object moves more than {MOVED_M} m in most of the {len(episodes)} demonstrations "
             f"({', '.join(objects)}); expected at least one manipulated object; name it in the task spec"
         )
-    return Roles(
-        manipulated, reference, {n: float(travel[n].mean()) for n in objects}, mean_wander, tuple(notes)
-    )
+    return Roles(manipulated, reference, {n: float(travel[n].mean()) for n in objects}, mean_wander, tuple(notes))
 
 
 def _support(episode: Episode, spec: TaskSpec) -> np.ndarray:
@@ -119,7 +120,9 @@ def suggest_symmetries(
         start = f"{pair.a} ends turned by up to {np.degrees(angles.max()):.0f} deg relative to {pair.b}"
         written = [round(float(v), 2) + 0.0 for v in axis * np.sign(axis[np.argmax(np.abs(axis))])]
         if np.linalg.norm(turns - along[:, None] * axis, axis=-1).max() > np.radians(20):
-            out.append(f"{start} in successful demonstrations; if it looks the same however turned, declare symmetry: all")
+            out.append(
+                f"{start} in successful demonstrations; if it looks the same however turned, declare symmetry: all"
+            )
             continue
         fold = next((n for n in (2, 3, 4, 6) if _on_steps(along, n)), None)
         kind = f"{{kind: discrete, fold: {fold}, axis: {written}}}" if fold else f"{{kind: spin, axis: {written}}}"

@@ -23,7 +23,9 @@ def demo(out: Path, params: GeometricParams) -> Path:
     print(f"1/3 learning {TASK} from {DEMONSTRATIONS_N} recorded ManiSkill demonstrations ...", flush=True)
     source = open_source(DEMONSTRATIONS)
     made = fit_source(source, load_spec(TASK), demonstrations_n=DEMONSTRATIONS_N)
-    reference = save_reference(out / "reference", made.reference, about=provenance(made, source, {"episodes": DEMONSTRATIONS}))
+    reference = save_reference(
+        out / "reference", made.reference, about=provenance(made, source, {"episodes": DEMONSTRATIONS})
+    )
     print(fit_table(made), flush=True)
     print("\n2/3 scoring 40 executions in which the carried cube is tilted by 0, 10, 25 or 45 deg ...", flush=True)
     about = {"reference": "reference", "demonstrations": provenance(made, source, {"episodes": DEMONSTRATIONS})}

@@ -67,7 +67,9 @@ def mean_scale(episodes: Sequence[Episode], spec: TaskSpec, pairs: tuple[Pair, .
         sizes = [
             e.half_size_m[e.bodies.index(owner)]
             for e in episodes
-            if e.half_size_m is not None and owner in e.bodies and np.isfinite(e.half_size_m[e.bodies.index(owner)]).all()
+            if e.half_size_m is not None
+            and owner in e.bodies
+            and np.isfinite(e.half_size_m[e.bodies.index(owner)]).all()
         ]
         size = np.mean(sizes, axis=0) if sizes and body.shape.kind != "mesh" else None
         out.append(se3.scale_matrix(se3.surface_second_moment(body.shape, size_m=size)))
@@ -113,12 +115,15 @@ def fit(
     complete = np.asarray(aligned.reached.all(axis=1))
     for e, reached, ok in zip(good, np.asarray(aligned.reached), complete, strict=True):
         if not ok:
-            left_out.append((e.episode_id, f"sub-task '{spec.sub_tasks[int(np.argmin(reached))].name}' is never reached"))
+            left_out.append(
+                (e.episode_id, f"sub-task '{spec.sub_tasks[int(np.argmin(reached))].name}' is never reached")
+            )
     keep = np.flatnonzero(complete)
     if len(keep) < 2:
         raise InputError(
-            f"task {spec.name}: {len(keep)} of {len(episodes)} demonstrations can be used, expected at least 2 (a spread "
-            f"needs two; left out: {'; '.join(f'{e}: {why}' for e, why in left_out[:2]) or 'none'}); give more demonstrations"
+            f"task {spec.name}: {len(keep)} of {len(episodes)} demonstrations can be used, expected at least 2 "
+            f"(a spread needs two; left out: {'; '.join(f'{e}: {why}' for e, why in left_out[:2]) or 'none'}); "
+            "give more demonstrations"
         )
     scale = mean_scale([good[k] for k in keep], spec, pairs)
     reference = _fit_jit(
@@ -163,7 +168,9 @@ def fit_source(
         )
     episodes = [e for e in source.iter_episodes()]
     if demonstrations_n is not None:
-        usable = [e for e in episodes if e.success_at_end is not False and not any(f.severity == "error" for f in e.check())]
+        usable = [
+            e for e in episodes if e.success_at_end is not False and not any(f.severity == "error" for f in e.check())
+        ]
         if len(usable) < demonstrations_n:
             raise InputError(
                 f"{source.parts[0].path}: {len(usable)} successful demonstrations, expected demonstrations_n = "
@@ -174,7 +181,7 @@ def fit_source(
 
 
 def provenance(made: Fit, source: Source, configuration: Any) -> dict[str, Any]:
-    """What is kept beside a reference: version, configuration, commit, hash of the demonstrations, what was left out."""
+    """What is kept beside a reference: version, configuration, commit, the demonstrations' hash, what was left out."""
     return {
         "jaxeval": version("jaxeval"),
         "configuration": configuration,

@@ -59,12 +59,13 @@ def score_batch(
 ) -> tuple[FusedQuality, align.Alignment, G.Departure]:
     """(quality and parts, alignment, departure at the worst frame) of a padded batch: what `score` writes."""
     aligned = align_to(batch, reference, bodies=bodies)
-    quality = fused_quality(batch.poses, aligned, batch.success, reference=reference, params=params, bodies=bodies)
+    poses, success = jnp.asarray(batch.poses), jnp.asarray(batch.success)
+    quality = fused_quality(poses, aligned, success, reference=reference, params=params, bodies=bodies)
     found = G.constraints(reference, params)
     rows = jnp.arange(batch.poses.shape[0])
     t = quality.worst_frame
     explain = partial(G.explain_frame, found=found, reference=reference, bodies=bodies)
-    return quality, aligned, jax.vmap(explain)(batch.poses[rows, t], aligned.bins[rows, t], quality.worst_pair)
+    return quality, aligned, jax.vmap(explain)(poses[rows, t], aligned.bins[rows, t], quality.worst_pair)
 
 
 def align_to(batch: EpisodeBatch, reference: Reference, *, bodies: tuple[str, ...]) -> align.Alignment:
@@ -76,7 +77,8 @@ def align_to(batch: EpisodeBatch, reference: Reference, *, bodies: tuple[str, ..
         bins_n=reference.bins_n,
         mean_duration_s=reference.duration_s,
     )
-    return jax.vmap(one)(batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
+    signals = (batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
+    return jax.vmap(one)(*(jnp.asarray(x) for x in signals))
 
 
 def full_batch(rows: np.ndarray, batch: EpisodeBatch) -> tuple[int, EpisodeBatch]:
@@ -117,17 +119,19 @@ def score(
     notes = [str(f) for f in source.findings if f.severity != "info"]
     if skipped:
         missing = [b.name for b in spec.bodies if b.name not in bodies]
+        over = ", ".join(_passed_over(reference, bodies)) or "none"
         notes.append(
-            f"{source.parts[0].path}: no body {', '.join(missing)}, so {', '.join(skipped)} are not scored and sub-tasks "
-            f"that depend on it alone are passed over ({', '.join(_passed_over(reference, bodies)) or 'none'}); "
-            "record it (for the gripper: obs_mode=state_dict) to score them"
+            f"{source.parts[0].path}: no body {', '.join(missing)}, so {', '.join(skipped)} are not scored and "
+            f"sub-tasks that depend on it alone are passed over ({over}); record it (for the gripper: obs_mode=state_dict) to score them"
         )
     table = source.table()
     folder = _open_folder(out) if out is not None else None
     collected: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
     writer = _FrameWriter(folder, reference) if folder is not None and frames else None
     try:
-        for rows, batch in _with_progress(source.batches(bodies=bodies, episodes_n=batch_n), source.n_episodes, progress):
+        for rows, batch in _with_progress(
+            source.batches(bodies=bodies, episodes_n=batch_n), source.n_episodes, progress
+        ):
             n, filled = full_batch(rows, batch)
             quality, aligned, worst = score_batch(filled, reference, params, bodies=bodies)
             collected.append((rows, {k: np.asarray(v)[:n] for k, v in _small(quality, aligned, worst).items()}))
@@ -198,7 +202,9 @@ def _columns(
         "group": table["group"],
         "Q": where(got["q"].astype(float).tolist(), ok),
         "gate": where((code == G.GATE_OPEN).tolist(), ok),
-        "gate_reason": [gate_words(reference, int(c), int(i)) if k else None for c, i, k in zip(code, index, ok, strict=True)],
+        "gate_reason": [
+            gate_words(reference, int(c), int(i)) if k else None for c, i, k in zip(code, index, ok, strict=True)
+        ],
         "valid": ok.tolist(),
         "status": texts,
         "gate_free_Q": where(got["gate_free"].astype(float).tolist(), ok),
@@ -231,11 +237,18 @@ def table(scores: Scores) -> str:
     c = scores.columns
     group, q = np.asarray(c["group"], object), scores.q
     gate, pair = np.asarray(c["gate"], object), np.asarray(c["worst_pair"], object)
-    lines = [f"{'group':24}{'episodes':>9}{'mean Q':>9}{'min':>8}{'max':>8}{'gate closed':>13}{'not scored':>12}  worst relation"]
+    lines = [
+        f"{'group':24}{'episodes':>9}{'mean Q':>9}{'min':>8}{'max':>8}{'gate closed':>13}"
+        f"{'not scored':>12}  worst relation"
+    ]
     for name in dict.fromkeys(group):
         mine = group == name
         scored = mine & np.isfinite(q)
-        told = f"{q[scored].mean():9.3f}{q[scored].min():8.3f}{q[scored].max():8.3f}" if scored.any() else f"{'-':>9}{'-':>8}{'-':>8}"
+        told = (
+            f"{q[scored].mean():9.3f}{q[scored].min():8.3f}{q[scored].max():8.3f}"
+            if scored.any()
+            else f"{'-':>9}{'-':>8}{'-':>8}"
+        )
         broke = [p for p in pair[scored] if p is not None]
         worst = max(dict.fromkeys(broke), key=broke.count) if broke else "-"
         closed = int((gate[mine] == False).sum())  # noqa: E712  (None means not scored)
@@ -260,7 +273,9 @@ def _open_folder(out: str | Path) -> Path:
     return folder
 
 
-def _write(folder: Path, scores: Scores, reference: Reference, params: G.GeometricParams, about: dict[str, Any]) -> None:
+def _write(
+    folder: Path, scores: Scores, reference: Reference, params: G.GeometricParams, about: dict[str, Any]
+) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -300,7 +315,7 @@ def _plain(value: Any) -> Any:
 
 
 class _FrameWriter:
-    """`frame_costs.parquet`: episode (row of scores.parquet), frame, t_s, progress bin, cost, and cost of every pair."""
+    """`frame_costs.parquet`: episode (row of scores.parquet), frame, t_s, progress bin, cost in all and by pair."""
 
     def __init__(self, folder: Path, reference: Reference) -> None:
         import pyarrow as pa
@@ -340,7 +355,7 @@ def _with_progress(batches: Iterator[Any], total: int, show: bool) -> Iterator[A
         return
     from tqdm import tqdm
 
-    with tqdm(total=total, unit="episode", desc="scoring", leave=False) as bar:
+    with tqdm(total=total, unit="episode", desc="scoring", leave=False, disable=None) as bar:
         for rows, batch in batches:
             yield rows, batch
             bar.update(len(rows))

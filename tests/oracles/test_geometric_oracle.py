@@ -18,6 +18,7 @@ from jaxeval.io.spec import load_spec
 from jaxeval.metrics.geometric import GeometricParams, geometric_quality
 from jaxeval.run.fit import fit, spec_bodies, with_bodies
 from jaxeval.types import Episode, EpisodeBatch, Reference, pad_episodes
+from tests.executions import quick_jit
 from tests.oracles import geometric_numpy as twin
 
 TASKS = ("stack_cube", "peg_insertion_side", "place_sphere")
@@ -40,8 +41,13 @@ def case(task: str, dtype: str) -> tuple[Reference, EpisodeBatch, tuple[str, ...
     if task == "stack_cube":
         others = [*others[:2], *[e for e in bundled("stack_cube_tilt").read() if e.group != "clean"][-SCORED_N + 2 :]]
     bodies = spec_bodies(spec, others[0].bodies)
+    if dtype == "float32":
+        exact, _, _ = case(task, "float64")
+        reference = jax.tree.map(lambda x: x.astype(dtype) if np.issubdtype(x.dtype, np.floating) else x, exact)
+    else:
+        with precision(dtype):
+            reference = fit(demos[:12], spec, dtype=np.dtype(dtype)).reference
     with precision(dtype):
-        reference = fit(demos[:12], spec, dtype=np.dtype(dtype)).reference
         # prepared once more in float64: a store keeps quaternions in float32, of unit length to 1e-7 only
         batch = pad_episodes([with_bodies(e.prepared(), bodies) for e in others], dtype=np.dtype(dtype))
     return reference, batch, bodies
@@ -58,7 +64,7 @@ def aligned(task: str, dtype: str) -> align.Alignment:
         mean_duration_s=reference.duration_s,
     )
     with precision(dtype):
-        found = jax.jit(jax.vmap(one))(batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
+        found = quick_jit(jax.vmap(one))(batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
     return jax.tree.map(np.asarray, found)
 
 
@@ -70,7 +76,7 @@ def both(
     reference = dataclasses.replace(reference, **changed)
     alignment = aligned(task, dtype)
     with precision(dtype):
-        public = jax.jit(jax.vmap(partial(geometric_quality, reference=reference, params=params, bodies=bodies)))(
+        public = quick_jit(jax.vmap(partial(geometric_quality, reference=reference, params=params, bodies=bodies)))(
             batch.poses, alignment, batch.success
         )
         public = jax.tree.map(np.asarray, public)
@@ -161,8 +167,8 @@ def test_bins_of_a_run_that_stops_half_way() -> None:
     arrays = (batch.poses[k], batch.time_s[k], valid, batch.gripper_width_m[k])
     told = {"spec": reference.spec, "bodies": bodies, "bins_n": reference.bins_n}
     with precision("float64"):
-        found = jax.jit(partial(align.align_episode, **told, mean_duration_s=reference.duration_s))(*arrays)
+        found = quick_jit(partial(align.align_episode, **told, mean_duration_s=reference.duration_s))(*arrays)
     bins, reached, _ = twin.align(*arrays, **told, mean_duration_s=np.asarray(reference.duration_s))
-    assert reached.tolist() == [True, True, False, False, False]
+    assert reached.tolist() == [p < 2 for p in range(len(reached))]
     np.testing.assert_array_equal(found.bins, bins)
     np.testing.assert_array_equal(found.reached, reached)
