@@ -69,7 +69,10 @@ class Demonstrations:
 
     def learn(self, masks: np.ndarray, *, deviation: str = "se3_log") -> Reference:
         """References from the subsets `masks` [S, K], stacked along a leading axis: one vmapped fit."""
-        sizes = [mean_scale([e for e, m in zip(self.episodes, mask, strict=True) if m], self.spec, self.pairs) for mask in masks]
+        sizes = [
+            mean_scale([e for e, m in zip(self.episodes, mask, strict=True) if m], self.spec, self.pairs)
+            for mask in masks
+        ]
         arrays = (self.relative, self.bins, self.duration_s, jnp.asarray(masks, bool), jnp.asarray(np.stack(sizes)))
         return _learn(*arrays, pairs=self.pairs, spec=self.spec, bins_n=self.bins_n, deviation=deviation)
 
@@ -128,7 +131,7 @@ def pick(reference: Reference, s: int) -> Reference:
 def _align(
     batch: EpisodeBatch, *, spec: TaskSpec, bodies: tuple[str, ...], bins_n: int, columns: tuple[tuple[int, int], ...]
 ) -> tuple[align.Alignment, Float[Array, "K J T 7"]]:
-    def one(poses: Array, time_s: Array, valid: Array, width: Array):
+    def one(poses, time_s, valid, width):
         aligned = align.align_episode(poses, time_s, valid, width, spec=spec, bodies=bodies, bins_n=bins_n)
         return aligned, align.relative_tracks(poses, columns)
 
@@ -137,7 +140,14 @@ def _align(
 
 @partial(quick_jit, static_argnames=("pairs", "spec", "bins_n", "deviation"))
 def _learn(
-    relative: Array, bins: Array, duration_s: Array, masks: Array, scale: Array, *, pairs: tuple[Pair, ...], **static: Any
+    relative: Array,
+    bins: Array,
+    duration_s: Array,
+    masks: Array,
+    scale: Array,
+    *,
+    pairs: tuple[Pair, ...],
+    **static: Any,
 ) -> Reference:
     return jax.vmap(
         lambda mask, scale: fit_reference(relative, bins, duration_s, mask, scale=scale, pairs=pairs, **static)
@@ -156,4 +166,5 @@ def score(
 ) -> FusedQuality:
     """Alignment and Q of a padded batch: what `jaxeval score` does, to be vmapped over references or Params."""
     aligned = align_to(batch, reference, bodies=bodies)
-    return fused_quality(batch.poses, aligned, batch.success, reference=reference, params=params, bodies=bodies)
+    poses, success = jnp.asarray(batch.poses), jnp.asarray(batch.success)
+    return fused_quality(poses, aligned, success, reference=reference, params=params, bodies=bodies)

@@ -1,4 +1,4 @@
-"""What every experiment leaves behind: `result.json`, its figures beside it, and a printed table, ours beside published.
+"""What every experiment leaves behind: `result.json`, figures beside it, a printed table with ours beside published.
 
 `result.json`: {"title", "source", "rows": [{"quantity", "ours", "low", "high", "n", "published", "note"}], "figures",
 "command", "versions"}. `published` is a number, [low, high] for a range, or null; nothing is NaN. Intervals cover 95 %.

@@ -61,8 +61,8 @@ PUBLISHED: dict[str, tuple[float | None, float | None, str | None, str | None]] 
 SAME = 0.03
 """Differences below this count as "the same" where the paper says that little changes."""
 SOURCE = (
-    "SPECTRA: 'Shades of Success: Evaluating Manipulation Quality from Object-Centric Constraints', Table IV and section "
-    "IV-E as far as its text gives numbers (means over seven ManiSkill tasks); StackCube alone here"
+    "SPECTRA: 'Shades of Success: Evaluating Manipulation Quality from Object-Centric Constraints', Table IV, as far "
+    "as the text beside it gives numbers (means over seven ManiSkill tasks); StackCube alone here"
 )
 
 
@@ -241,7 +241,8 @@ def add_rows(record: Record, name: str, outcome: Outcome, default: Outcome) -> N
 def direction(ours: float, default: float, published: str | None, name: str) -> str:
     """How a number moved from the default's, and whether the paper's moved that way."""
     if name == "default":
-        return f"K={DEFAULT_K}, M={DEFAULT_M}, sigma_pin=4 mm, sigma_0=3 mm, z_0=1.5, hinge, frames; published: seven tasks"
+        settings = "sigma_pin=4 mm, sigma_0=3 mm, z_0=1.5, hinge, frames"
+        return f"K={DEFAULT_K}, M={DEFAULT_M}, {settings}; published: mean of seven tasks"
     change = ours - default
     moved = f"{change:+.3f} against the default"
     if published is None:
@@ -251,7 +252,7 @@ def direction(ours: float, default: float, published: str | None, name: str) -> 
 
 
 def interval(values: np.ndarray) -> Interval:
-    """95 % percentile bootstrap of the mean over executions, and over sets of demonstrations where there are several."""
+    """95 % percentile bootstrap of the mean over executions, and over sets of demonstrations if there are several."""
     sets_n, n = values.shape
     if sets_n == 1:
         return of_mean(values[0])
@@ -274,9 +275,9 @@ def stability(record: Record, demonstrations: Demonstrations, learned: Reference
         agrees.mean(),
         n=agrees.size,
         published=0.90,
-        note=f"share of relations and progress bins on which {FITS_N} fits, each on {OF_FIT} of {demonstrations.n} random "
-        f"demonstrations, pin equally many directions (published: on 30 of 200, seven tasks); by relation {by_pair}; "
-        f"within one direction of each other on {near:.2f}; no interval: bins are not independent",
+        note=f"share of relations and progress bins on which {FITS_N} fits, each on {OF_FIT} of {demonstrations.n} "
+        f"demonstrations drawn at random, pin equally many directions (published: on 30 of 200, seven tasks); "
+        f"by relation {by_pair}; within one of each other on {near:.2f}; no interval: bins are not independent",
     )
 
 
@@ -293,7 +294,11 @@ def ablation_figure(outcomes: dict[str, Outcome]) -> Figure:
             ["sigma_pin=2 mm", "sigma_pin=3 mm", "default", "sigma_pin=6 mm", "sigma_pin=9 mm", "sigma_pin=infinite"],
             ["2*", "3*", "4", "6", "9", "∞"],
         ),
-        ("floor of the spread, mm", ["sigma_0=1 mm", "sigma_0=2 mm", "default", "sigma_0=3.5 mm"], ["1", "2", "3", "3.5"]),
+        (
+            "floor of the spread, mm",
+            ["sigma_0=1 mm", "sigma_0=2 mm", "default", "sigma_0=3.5 mm"],
+            ["1", "2", "3", "3.5"],
+        ),
     )
     figure = Figure(figsize=(9.6, 6.4), layout="constrained")
     axes = figure.subplots(2, 2, sharey=True).ravel()
@@ -307,7 +312,9 @@ def ablation_figure(outcomes: dict[str, Outcome]) -> Figure:
         for label, colour, marker, line, which, value in looks:
             ours = [value(outcomes[name]) for name in names]
             ax.plot(x, ours, line, color=colour, marker=marker, markersize=7, linewidth=2, label=label, zorder=3)
-            theirs = [(i, p) for i, name in enumerate(names) if (p := PUBLISHED.get(name, (None,) * 4)[which]) is not None]
+            theirs = [
+                (i, p) for i, name in enumerate(names) if (p := PUBLISHED.get(name, (None,) * 4)[which]) is not None
+            ]
             ax.plot(
                 *np.array(theirs, float).reshape(-1, 2).T, linestyle="", marker=marker, markersize=13, zorder=2,
                 markerfacecolor="none", markeredgecolor=colour, markeredgewidth=1.6, label=f"{label}, published",

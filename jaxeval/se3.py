@@ -95,11 +95,6 @@ def as_matrix(wxyz: Float[Array, "4"]) -> Float[Array, "3 3"]:
     return jaxlie.SO3(wxyz).as_matrix()
 
 
-def turn(wxyz_xyz: Pose) -> jaxlie.SO3:
-    """Rotation part of a pose."""
-    return jaxlie.SO3(wxyz_xyz[:4])
-
-
 def from_matrix(R: Float[Array, "3 3"], t: Float[Array, "3"]) -> Pose:
     """Pose of a rotation matrix and a translation."""
     return jnp.concatenate([jaxlie.SO3.from_matrix(R).wxyz, t])
@@ -436,8 +431,3 @@ def segment_lie_mean(
 def interpolate(start: Pose, end: Pose, fraction: Float[Array, ""]) -> Pose:
     """Point at ``fraction`` of the geodesic from ``start`` to ``end``."""
     return compose(start, exp(fraction * log(relative_pose(end, start))))
-
-
-def frame_of_pose(poses: Float[Array, "T 7"]) -> Float[Array, "T 3 3"]:
-    """Rotation matrices of a track."""
-    return jax.vmap(as_matrix)(poses[:, :4])

@@ -122,7 +122,8 @@ def score(
         over = ", ".join(_passed_over(reference, bodies)) or "none"
         notes.append(
             f"{source.parts[0].path}: no body {', '.join(missing)}, so {', '.join(skipped)} are not scored and "
-            f"sub-tasks that depend on it alone are passed over ({over}); record it (for the gripper: obs_mode=state_dict) to score them"
+            f"sub-tasks that depend on it alone are passed over ({over}); "
+            "record it (for the gripper: obs_mode=state_dict) to score them"
         )
     table = source.table()
     folder = _open_folder(out) if out is not None else None

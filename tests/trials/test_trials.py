@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from jaxeval import se3
 from jaxeval.io import InputError, bundled_path, open_source
+from jaxeval.io.rotations import quaternions_of_matrices
 from jaxeval.metrics.roles import suggest_symmetries
 from jaxeval.run.fit import fit
 from jaxeval.types import TRACKING_FINDINGS, Episode, Pair, Symmetry, TaskSpec, pad_episodes
@@ -103,12 +105,25 @@ def test_trial_14_one_zero_quaternion_costs_one_frame() -> None:
     assert np.isfinite(p.poses).all()
 
 
-@pytest.mark.xfail(strict=True, reason="no importer takes rotation matrices yet; from_matrix does not project")
 def test_trial_15_matrices_that_are_not_quite_rotations_are_projected() -> None:
-    R = np.eye(3) * 1.0137 ** (1 / 3)
-    R[0, 1] += 0.01
-    q = np.asarray(quick_jit(se3.from_matrix)(jnp.asarray(R), jnp.zeros(3)))[:4]
-    assert np.linalg.norm(q) == pytest.approx(1, abs=1e-6)
+    turns = Rotation.random(50, random_state=3)
+    exact = turns.as_matrix()
+    off = exact.copy()
+    off[7] *= 1.0137 ** (1 / 3)
+    off[9, 0, 1] += 0.01
+    q, findings = quaternions_of_matrices(off, where="poses.csv")
+    right = turns.as_quat()[:, [3, 0, 1, 2]]
+    same = np.abs(np.sum(q * right, axis=1))
+    np.testing.assert_allclose(np.linalg.norm(q, axis=1), 1, atol=1e-12)
+    np.testing.assert_allclose(same[7], 1, atol=1e-12)  # a scale changes no direction
+    np.testing.assert_allclose(np.delete(same, 9), 1, atol=1e-12)
+    nearest = Rotation.from_matrix(off[9]).as_quat()[[3, 0, 1, 2]]  # scipy projects too
+    np.testing.assert_allclose(abs(q[9] @ nearest), 1, atol=1e-12)
+    assert [f.code for f in findings] == ["rotation_defect"]
+    assert "2 of 50" in findings[0].found and "0.0137" in findings[0].found
+    assert quaternions_of_matrices(exact, where="poses.csv")[1] == ()
+    with pytest.raises(InputError, match="row 0 has determinant -1"):
+        quaternions_of_matrices(np.diag([1.0, 1.0, -1.0])[None], where="poses.csv")
 
 
 # ------------------------------------------------------------------------------------------------------ symmetry
