@@ -89,7 +89,7 @@ def scipy_loop(case: Case, episodes_n: int) -> np.ndarray:
 
 
 def numpy_vectorised(case: Case, dtype: Any, *, chunk_n: int = 16) -> np.ndarray:
-    """The same with arrays: components first, frames contiguous, a few episodes at a time so that they stay in cache."""
+    """The same with arrays: components first, frames contiguous, a few episodes at a time, to stay in cache."""
     nominal, S = case.nominal.astype(dtype), case.scale.astype(dtype)
     V = case.directions / case.sigma[:, :, None, :] * case.pinned[:, :, None, :]  # unpinned directions cost nothing
     W = np.concatenate([V[:, :, :3], np.einsum("jba,jlbi->jlai", S, V[:, :, 3:])], axis=2).astype(dtype)

@@ -306,7 +306,7 @@ def deviation(
 class LieMean(NamedTuple):
     """Mean pose, length of the last step (metres and radians together), spread, and whether it can be trusted.
 
-    ``converged``: the last step is below 1e-5. ``unique``: every rotation lies within 90 deg of the mean, so that no
+    ``converged``: the last step is below 1e-4 (metres and radians). ``unique``: every rotation lies within 90 deg of the mean, so that no
     other mean exists; elsewhere (rotations 0, 120, 240 deg about one axis) the mean is one of several.
     """
 
@@ -317,7 +317,7 @@ class LieMean(NamedTuple):
     unique: Bool[Array, ""]
 
 
-CONVERGED = 1e-5
+CONVERGED = 1e-4
 _STEP_CAP = 1.0  # radians and metres: a mean of widely spread rotations must not overshoot
 
 
@@ -358,7 +358,7 @@ def lie_mean(
     mean = _canonical_copy(mean, geometry)
     angles = jax.vmap(lambda xi: safe_norm(xi[3:]))(offsets(mean))
     spread = jnp.max(jnp.where(weights > 0, angles, 0.0))
-    return LieMean(mean, residual, spread, residual < CONVERGED * 10, spread < jnp.pi / 2)
+    return LieMean(mean, residual, spread, residual < CONVERGED, spread < jnp.pi / 2)
 
 
 def _normalised(pose: Pose) -> Pose:
@@ -425,7 +425,7 @@ def segment_lie_mean(
         return jax.vmap(lambda m, d: _normalised(compose(m, exp(d))))(mean, delta), jax.vmap(safe_norm)(delta)
 
     mean, residual = jax.lax.fori_loop(0, iterations_n, step, (mean, jnp.zeros(segments_n, poses.dtype)))
-    return mean, seen, residual < CONVERGED * 10
+    return mean, seen, residual < CONVERGED
 
 
 def interpolate(start: Pose, end: Pose, fraction: Float[Array, ""]) -> Pose:

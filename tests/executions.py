@@ -16,7 +16,7 @@ from jaxeval.io import bundled
 from jaxeval.io.spec import load_spec
 from jaxeval.metrics.geometric import GeometricParams, GeometricQuality, fit_reference, geometric_quality
 from jaxeval.metrics.roles import infer_roles, interaction_pairs
-from jaxeval.run.fit import align_batch, fit, mean_scale, spec_bodies, with_bodies
+from jaxeval.run.fit import Fit, align_batch, fit, mean_scale, spec_bodies, with_bodies
 from jaxeval.types import Body, Episode, EpisodeBatch, Reference, Shape, TaskSpec, pad_episodes
 
 BOX = Shape("box", (0.02, 0.02, 0.02))
@@ -43,9 +43,14 @@ def of_tilt(degrees: int) -> list[Episode]:
 
 
 @cache
-def learned(dtype: str = "float32") -> Reference:
+def fitted(dtype: str = "float32") -> Fit:
     """StackCube from all 40 bundled demonstrations, of which one fails and is left out."""
-    return fit(episodes(), spec(), dtype=np.dtype(dtype)).reference
+    return fit(episodes(), spec(), dtype=np.dtype(dtype))
+
+
+def learned(dtype: str = "float32") -> Reference:
+    """The reference of :func:`fitted`."""
+    return fitted(dtype).reference
 
 
 @cache

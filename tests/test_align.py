@@ -247,8 +247,11 @@ def test_bodies_that_are_not_there_leave_their_predicates_out() -> None:
     no_tcp = ("cube", "bin", "table")
     held = Predicate("held", "cube", value=0.01, window_s=0.2)
     assert track.run((CLOSE, held), bodies=no_tcp).ends.tolist() == [5]
-    a = track.run(held, CLOSE, bodies=no_tcp)  # nothing is left of the first: it is never reached
-    assert a.reached.tolist() == [False, False]
+    a = track.run(held, CLOSE, bodies=no_tcp)  # nothing is left of the first: it is passed over, without frames
+    assert a.reached.tolist() == [True, True] and a.ends.tolist() == [0, 5]
+    assert (a.bins >= 4).all() and a.duration_s[0] == 0
+    b = track.run(LIFT, held, CLOSE, bodies=no_tcp)  # but not when the one before it is never reached
+    assert not b.reached.any() and (b.bins < 4).all()
     spec = task(CLOSE)
     assert align.missing_bodies(held, spec, no_tcp) == ("tcp",)
     assert align.missing_bodies(Predicate("near", "cube", "lid"), spec, no_tcp) == ("lid",)

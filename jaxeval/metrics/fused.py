@@ -418,8 +418,6 @@ def _log(q: Parts, t: Parts, *, kind: str) -> tuple[Parts, Parts]:
     dtype = q[0].dtype
     sign = jnp.where(q[0] < 0, -1.0, 1.0).astype(dtype)
     w, v = sign * q[0], tuple(sign * x for x in q[1:])
-    # jaxlie takes exactly pi where w is this small, so that w has no gradient there; the same here
-    w = jnp.where(w < (1e-5 if dtype == jnp.float32 else 1e-10), jnp.zeros((), dtype), w)
     square = v[0] * v[0] + v[1] * v[1] + v[2] * v[2]
     h = jnp.sqrt(square + w * w)
     u = 1.0 / (h + w)

@@ -88,9 +88,9 @@ def case(dtype: str, *, of_a: Symmetry = NONE, of_b: Symmetry = NONE, deviation:
     bins[:, -1] = L - 1
     bins[:, 30:33] = -1
     poses = world[np.maximum(bins, 0)]  # [4, T, N, 7]
-    for k, size in ((1, 0.05), (3, 1.5)):
+    for k, size in ((1, 0.05), (3, 0.2)):
         poses[k] = multiply(poses[k], np.stack([turns(rng, size, n) for _ in range(T)]))
-    half_turn = np.eye(7)[rng.integers(1, 4, T)]
+    half_turn = np.where((bins[2] >= M)[:, None], np.eye(7)[rng.integers(1, 4, T)], np.eye(7)[0])
     poses[2, :, 0] = multiply(poses[2, :, 0], half_turn)
     reached = np.ones((4, P), bool)
     reached[3, 1] = False

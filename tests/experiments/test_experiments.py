@@ -1,0 +1,202 @@
+"""Each experiment runs as a reader runs it, writes what it promises, and shows what the project claims.
+
+Numbers beside a claim are the claim's own limits; the published ones stand in the scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+pytestmark = pytest.mark.slow
+
+FOLDER = Path(__file__).resolve().parents[2] / "experiments"
+SCRIPTS = ("spectra_sensitivity", "spectra_ablations")
+TASKS = ("stack_cube", "place_sphere", "peg_insertion_side", "poke_cube")
+PHYSICAL = ("approach", "grasp", "place")
+"""Sub-tasks that end where the gripper closes, the object rises, and the gripper opens."""
+FIELDS = {"quantity", "ours", "low", "high", "n", "published", "note"}
+
+
+class Result:
+    """One result.json, and the folder and the printed lines that came with it."""
+
+    def __init__(self, folder: Path, printed: str) -> None:
+        self.folder, self.printed = folder, printed
+        self.told: dict[str, Any] = json.loads((folder / "result.json").read_text())
+        self.rows = {row["quantity"]: row for row in self.told["rows"]}
+
+    def __getitem__(self, quantity: str) -> float:
+        return self.rows[quantity]["ours"]
+
+
+def ran(name: str, factory: pytest.TempPathFactory) -> Result:
+    """What a script left behind; it runs once, however many workers ask for it."""
+    folder = factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name
+    printed = folder.with_suffix(".printed")
+    with FileLock(folder.with_suffix(".lock")):
+        if not printed.exists():
+            environment = os.environ | {"JAX_NUMPY_RANK_PROMOTION": "allow"}  # as readers run it
+            command = [sys.executable, str(FOLDER / f"{name}.py"), f"out={folder}"]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
+            assert done.returncode == 0, done.stderr[-3000:]
+            printed.write_text(done.stdout)
+    return Result(folder, printed.read_text())
+
+
+@pytest.fixture(scope="session")
+def sensitivity(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return ran("spectra_sensitivity", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def ablations(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return ran("spectra_ablations", tmp_path_factory)
+
+
+# ---------------------------------------------------------------------------------------------------- what is written
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_result_is_as_promised(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    result = ran(name, tmp_path_factory)
+    assert set(result.told) == {"title", "source", "rows", "figures", "command", "versions"}
+    assert {"python", "jaxeval", "jax", "jaxlib", "numpy"} <= set(result.told["versions"])
+    assert f"{name}.py" in result.told["command"]
+    assert len(result.rows) == len(result.told["rows"]) > 0
+    for row in result.told["rows"]:
+        assert set(row) == FIELDS
+        assert math.isfinite(row["ours"]) and row["note"]
+        assert (row["low"] is None) == (row["high"] is None)
+        if row["low"] is not None:
+            assert row["low"] <= row["ours"] + 1e-9 and row["ours"] <= row["high"] + 1e-9
+        assert row["n"] is None or row["n"] > 0
+        assert row["published"] is None or isinstance(row["published"], float | list)
+        assert row["quantity"] in result.printed
+    assert result.told["figures"]
+    for figure in result.told["figures"]:
+        assert (result.folder / figure).read_bytes().startswith(b"\x89PNG")
+    assert not list(result.folder.glob(".*"))  # nothing half-written
+
+
+def test_a_key_that_a_script_does_not_have_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, str(FOLDER / "spectra_sensitivity.py"), "folder=x"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and "folder=x" in done.stderr and "out=" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------------------------------------------------- sensitivity
+
+
+def test_clean_executions_score_high(sensitivity: Result) -> None:
+    assert sensitivity["stack_cube clean Q"] >= 0.985
+    assert sensitivity["stack_cube held-out demonstrations clean Q"] >= 0.985
+    assert sensitivity["stack_cube leave-one-third-out clean Q"] >= 0.97
+    for task in TASKS[1:]:
+        assert sensitivity[f"{task} clean Q"] >= 0.97
+        assert "no tilted executions" in sensitivity.rows[f"{task} clean Q"]["note"]
+
+
+def test_quality_falls_with_the_tilt(sensitivity: Result) -> None:
+    means = [sensitivity[f"stack_cube {q}"] for q in ("clean Q", "Q at 10 deg", "Q at 25 deg", "Q at 45 deg")]
+    assert means == sorted(means, reverse=True)
+    assert sensitivity["stack_cube Spearman"] <= -0.85
+    assert 0.2 <= sensitivity["stack_cube drop at 45 deg"] <= 0.45
+    assert sensitivity["stack_cube drop at 45 deg"] == pytest.approx(means[0] - means[-1], abs=1e-9)
+
+
+def test_what_was_tilted_is_blamed(sensitivity: Result) -> None:
+    assert sensitivity["stack_cube worst relation contains cubeA"] >= 0.95
+    assert sensitivity["stack_cube worst sub-task is transport"] >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        ("off-centre placement", "10 of 10: final position of cubeA | cubeB is off"),
+        ("half-way", "10 of 10: sub-task 'transport' is never reached"),
+        ("stalled", "10 of 10: sub-task 'transport' is never reached"),
+    ],
+)
+def test_planted_failures_close_the_gate_for_the_right_reason(sensitivity: Result, failure: str, reason: str) -> None:
+    row = sensitivity.rows[f"stack_cube {failure} Q"]
+    assert row["ours"] == 0 and row["n"] == 10
+    assert reason in row["note"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_sub_tasks_end_where_the_script_switches(sensitivity: Result, task: str) -> None:
+    assert sensitivity[f"{task} sub-tasks reached"] == 1
+    prefix = f"{task} boundary error "
+    errors = {q.removeprefix(prefix): row for q, row in sensitivity.rows.items() if q.startswith(prefix)}
+    assert set(PHYSICAL) & set(errors) >= {"approach", "grasp"} and len(errors) in (6, 7)
+    for sub_task, row in errors.items():
+        if (task, sub_task) == ("poke_cube", "poke"):  # in one recording the script went on for 26 s after the goal
+            assert "seed 19" in row["note"]
+            assert float(row["note"].split("without it: ")[1].rstrip(")")) <= 10
+            continue
+        assert row["ours"] <= (3 if sub_task in PHYSICAL else 10), sub_task
+
+
+def test_turning_a_sphere_changes_nothing(sensitivity: Result) -> None:
+    assert sensitivity["place_sphere free rotations with symmetry"] == 3
+    assert sensitivity["place_sphere Q change when spun"] <= 1e-4
+
+
+# --------------------------------------------------------------------------------------------------------- ablations
+
+
+def clean(ablations: Result, setting: str) -> float:
+    return ablations[f"stack_cube clean Q, {setting}"]
+
+
+def drop(ablations: Result, setting: str) -> float:
+    return ablations[f"stack_cube drop at 45 deg, {setting}"]
+
+
+def test_both_scripts_agree_on_the_default(sensitivity: Result, ablations: Result) -> None:
+    assert clean(ablations, "default") == pytest.approx(sensitivity["stack_cube clean Q"], abs=1e-4)
+    assert drop(ablations, "default") == pytest.approx(sensitivity["stack_cube drop at 45 deg"], abs=1e-4)
+
+
+def test_five_demonstrations_are_too_few(ablations: Result) -> None:
+    for name in ("K=5", "K=5 (the first 5)"):
+        assert clean(ablations, name) < clean(ablations, "default") - 0.05
+    assert ablations["stack_cube clean Q, K=5, gate-free"] < clean(ablations, "default") - 0.05  # not by the gate alone
+    assert clean(ablations, "K=20") == pytest.approx(clean(ablations, "default"), abs=0.01)
+
+
+def test_one_bin_a_sub_task_is_too_few(ablations: Result) -> None:
+    assert clean(ablations, "M=1") < 0.95
+    assert drop(ablations, "M=1") < drop(ablations, "default")
+    assert clean(ablations, "M=1") < clean(ablations, "M=2") < clean(ablations, "M=5")
+
+
+def test_the_floor_sets_the_strictness(ablations: Result) -> None:
+    assert drop(ablations, "sigma_0=1 mm") >= 1.8 * drop(ablations, "default")
+    assert drop(ablations, "sigma_0=2 mm") > drop(ablations, "default") > drop(ablations, "sigma_0=3.5 mm")
+
+
+def test_pinning_everything_weakens_detection(ablations: Result) -> None:
+    assert drop(ablations, "sigma_pin=infinite") < drop(ablations, "default")
+    assert clean(ablations, "sigma_pin=9 mm") == pytest.approx(clean(ablations, "default"), abs=0.01)
+
+
+def test_the_formulas_that_were_rejected_are_worse(ablations: Result) -> None:
+    """Published drop: 0.294; the default comes nearer to it than any of these."""
+    for name in ("penalty=squared", "penalty=saturating", "weighting=progress"):
+        assert abs(drop(ablations, name) - 0.294) > abs(drop(ablations, "default") - 0.294)
+
+
+def test_the_constraint_count_does_not_depend_on_the_demonstrations_drawn(ablations: Result) -> None:
+    assert ablations["stack_cube constraint count agrees"] >= 0.9
