@@ -306,8 +306,9 @@ def deviation(
 class LieMean(NamedTuple):
     """Mean pose, length of the last step (metres and radians together), spread, and whether it can be trusted.
 
-    ``converged``: the last step is below 1e-4 (metres and radians). ``unique``: every rotation lies within 90 deg of the mean, so that no
-    other mean exists; elsewhere (rotations 0, 120, 240 deg about one axis) the mean is one of several.
+    ``converged``: the last step is below 1e-4 (metres and radians). ``unique``: every
+    rotation lies within 90 deg of the mean, so that no other mean exists; elsewhere (rotations 0, 120, 240 deg about
+    one axis) the mean may be one of several.
     """
 
     pose: Float[Array, "7"]

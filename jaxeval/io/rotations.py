@@ -22,7 +22,7 @@ def quaternions_of_matrices(
     scale beyond 10 %): then the file means something else.
     """
     matrices = np.asarray(matrices, np.float64)
-    finite = np.isfinite(matrices).all(axis=(1, 2))
+    finite = np.asarray(np.isfinite(matrices).all(axis=(1, 2)))
     R = np.where(finite[:, None, None], matrices, np.eye(3))
     det = np.linalg.det(R)
     if (np.abs(det - 1) > 0.1).any():

@@ -457,7 +457,8 @@ def _remainder(degree: int) -> tuple[float, ...]:
 
     from numpy.polynomial import chebyshev
 
-    return tuple(float(c) for c in chebyshev.cheb2poly(chebyshev.chebinterpolate(R, degree)))
+    fitted: Any = chebyshev.chebinterpolate(R, degree)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return tuple(float(c) for c in chebyshev.cheb2poly(fitted))
 
 
 def _unspun(q: Parts, scale: Float[Array, "U 3 3"], symmetry: Symmetry) -> Parts:
