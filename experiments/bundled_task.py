@@ -19,7 +19,6 @@ from jaxeval.metrics.fused import FusedQuality, fused_quality
 from jaxeval.metrics.geometric import GeometricParams, fit_reference
 from jaxeval.metrics.roles import infer_roles, interaction_pairs
 from jaxeval.run.fit import mean_scale, spec_bodies, with_bodies
-from jaxeval.run.score import align_to
 from jaxeval.types import Episode, EpisodeBatch, Pair, Reference, TaskSpec, bucket_length, pad_episodes
 
 ROWS_N = 40
@@ -79,16 +78,26 @@ class Demonstrations:
     @cached_property
     def batch(self) -> EpisodeBatch:
         """The demonstrations themselves, padded for scoring."""
-        return self.padded(self.episodes)
+        return padded(self.episodes, self.length)
 
     def padded(self, episodes: Sequence[Episode]) -> EpisodeBatch:
         """Executions of this task, prepared and padded to the shape that every batch of it has."""
-        ready = [with_bodies(e.prepared(), self.bodies) for e in episodes]
-        return pad_episodes(ready + ready[-1:] * (ROWS_N - len(ready)), length=self.length)
+        return padded([with_bodies(e.prepared(), self.bodies) for e in episodes], self.length)
+
+    def align(self, batch: EpisodeBatch, duration_s: Array) -> align.Alignment:
+        """Alignment of a padded batch, given the mean durations of a reference's sub-tasks."""
+        return _align(batch, duration_s, spec=self.spec, bodies=self.bodies, bins_n=self.bins_n)
 
     def score(self, batch: EpisodeBatch, reference: Reference, params: GeometricParams | None = None) -> FusedQuality:
         """Q and its parts of a padded batch against one reference."""
-        return _score(batch, reference, params or GeometricParams(), bodies=self.bodies)
+        aligned = self.align(batch, reference.duration_s)
+        return _score(batch, aligned, reference, params or GeometricParams(), bodies=self.bodies)
+
+
+def padded(episodes: Sequence[Episode], length: int) -> EpisodeBatch:
+    """A batch of ROWS_N prepared episodes; the last is repeated where there are fewer."""
+    ready = list(episodes)
+    return pad_episodes(ready + ready[-1:] * (ROWS_N - len(ready)), length=length)
 
 
 def load(task: str, *, bins_n: int = 10, changed: Callable[[Episode], Episode] = lambda e: e) -> Demonstrations:
@@ -99,9 +108,10 @@ def load(task: str, *, bins_n: int = 10, changed: Callable[[Episode], Episode] =
     bodies = spec_bodies(spec, good[0].bodies)
     good = [with_bodies(e, bodies) for e in good]
     length = bucket_length(max(e.n_frames for e in good))
-    batch = pad_episodes(good, length=length)
+    batch, n = padded(good, length), len(good)
     columns = tuple((bodies.index(p.a), bodies.index(p.b)) for p in pairs)
-    aligned, relative = _align(batch, spec=spec, bodies=bodies, bins_n=bins_n, columns=columns)
+    # mean durations count in sub-tasks that are never finished, and demonstrations finish all of theirs
+    aligned = _align(batch, jnp.zeros(len(spec.sub_tasks)), spec=spec, bodies=bodies, bins_n=bins_n)
     return Demonstrations(
         episodes=tuple(good),
         spec=spec,
@@ -109,11 +119,11 @@ def load(task: str, *, bins_n: int = 10, changed: Callable[[Episode], Episode] =
         bodies=bodies,
         bins_n=bins_n,
         length=length,
-        relative=relative,
-        bins=aligned.bins,
-        duration_s=aligned.duration_s,
-        ends=np.asarray(aligned.ends),
-        reached=np.asarray(aligned.reached),
+        relative=_relative(batch.poses, columns=columns)[:n],
+        bins=aligned.bins[:n],
+        duration_s=aligned.duration_s[:n],
+        ends=np.asarray(aligned.ends)[:n],
+        reached=np.asarray(aligned.reached)[:n],
     )
 
 
@@ -127,15 +137,17 @@ def pick(reference: Reference, s: int) -> Reference:
     return jax.tree.map(lambda x: x[s], reference)
 
 
-@partial(quick_jit, static_argnames=("spec", "bodies", "bins_n", "columns"))
+@partial(quick_jit, static_argnames=("spec", "bodies", "bins_n"))
 def _align(
-    batch: EpisodeBatch, *, spec: TaskSpec, bodies: tuple[str, ...], bins_n: int, columns: tuple[tuple[int, int], ...]
-) -> tuple[align.Alignment, Float[Array, "K J T 7"]]:
-    def one(poses, time_s, valid, width):
-        aligned = align.align_episode(poses, time_s, valid, width, spec=spec, bodies=bodies, bins_n=bins_n)
-        return aligned, align.relative_tracks(poses, columns)
-
+    batch: EpisodeBatch, duration_s: Array, *, spec: TaskSpec, bodies: tuple[str, ...], bins_n: int
+) -> align.Alignment:
+    one = partial(align.align_episode, spec=spec, bodies=bodies, bins_n=bins_n, mean_duration_s=duration_s)
     return jax.vmap(one)(batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
+
+
+@partial(quick_jit, static_argnames="columns")
+def _relative(poses: Array, *, columns: tuple[tuple[int, int], ...]) -> Float[Array, "B J T 7"]:
+    return jax.vmap(lambda p: align.relative_tracks(p, columns))(poses)
 
 
 @partial(quick_jit, static_argnames=("pairs", "spec", "bins_n", "deviation"))
@@ -154,17 +166,17 @@ def _learn(
     )(masks, scale)
 
 
-@partial(quick_jit, static_argnames="bodies")
-def _score(
-    batch: EpisodeBatch, reference: Reference, params: GeometricParams, *, bodies: tuple[str, ...]
-) -> FusedQuality:
-    return score(batch, reference, params, bodies=bodies)
-
-
 def score(
-    batch: EpisodeBatch, reference: Reference, params: GeometricParams, *, bodies: tuple[str, ...]
+    batch: EpisodeBatch,
+    aligned: align.Alignment,
+    reference: Reference,
+    params: GeometricParams,
+    *,
+    bodies: tuple[str, ...],
 ) -> FusedQuality:
-    """Alignment and Q of a padded batch: what `jaxeval score` does, to be vmapped over references or Params."""
-    aligned = align_to(batch, reference, bodies=bodies)
+    """Q of a padded and aligned batch, as `jaxeval score` has it, to be vmapped over references or Params."""
     poses, success = jnp.asarray(batch.poses), jnp.asarray(batch.success)
     return fused_quality(poses, aligned, success, reference=reference, params=params, bodies=bodies)
+
+
+_score = quick_jit(score, static_argnames="bodies")

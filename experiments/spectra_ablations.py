@@ -21,6 +21,7 @@ from bundled_task import Demonstrations, load, pick, quick_jit, score
 from matplotlib.figure import Figure
 from record import RESAMPLES_N, SEED, Interval, Record, arguments, keep_compiled_code, of_mean
 
+from jaxeval.align import Alignment
 from jaxeval.io import bundled
 from jaxeval.metrics.geometric import GeometricParams, constraints
 from jaxeval.report.figures import OKABE_ITO
@@ -113,13 +114,15 @@ def main(out: str) -> None:
     said("demonstration sets")
     masks, settings = demonstration_sets(demonstrations)
     learned = demonstrations.learn(masks)
-    q, free = score_references(runs.batch, learned, GeometricParams(), bodies=demonstrations.bodies)
+    each = [demonstrations.align(runs.batch, duration_s) for duration_s in learned.duration_s]
+    aligned = jax.tree.map(lambda *x: jnp.stack(x), *each)
+    q, free = score_references(runs.batch, aligned, learned, bodies=demonstrations.bodies)
     outcomes = {name: runs.outcome(q[rows], free[rows]) for name, rows in settings.items()}
     default = pick(learned, 0)
 
     said("thresholds")
     stacked = jax.tree.map(lambda *x: jnp.asarray(x), *(params.check() for _, params in THRESHOLDS))
-    q, free = score_thresholds(runs.batch, default, stacked, bodies=demonstrations.bodies)
+    q, free = score_thresholds(runs.batch, each[0], default, stacked, bodies=demonstrations.bodies)
     outcomes |= {name: runs.outcome(q[i], free[i]) for i, (name, _) in enumerate(THRESHOLDS)}
 
     said("formulas")
@@ -174,25 +177,25 @@ def demonstration_sets(demonstrations: Demonstrations) -> tuple[np.ndarray, dict
 
 @partial(quick_jit, static_argnames="bodies")
 def score_references(
-    batch: EpisodeBatch, references: Reference, params: GeometricParams, *, bodies: tuple[str, ...]
+    batch: EpisodeBatch, aligned: Alignment, references: Reference, *, bodies: tuple[str, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """(Q, gate-free Q) [S, rows] against stacked references, one after the other."""
+    """(Q, gate-free Q) [S, rows] against stacked references, each with its own alignment, one after the other."""
 
-    def one(reference: Reference) -> tuple[jax.Array, jax.Array]:
-        scored = score(batch, reference, params, bodies=bodies)
+    def one(x: tuple[Alignment, Reference]) -> tuple[jax.Array, jax.Array]:
+        scored = score(batch, *x, GeometricParams(), bodies=bodies)
         return scored.q, scored.gate_free
 
-    return jax.lax.map(one, references)
+    return jax.lax.map(one, (aligned, references))
 
 
 @partial(quick_jit, static_argnames="bodies")
 def score_thresholds(
-    batch: EpisodeBatch, reference: Reference, params: GeometricParams, *, bodies: tuple[str, ...]
+    batch: EpisodeBatch, aligned: Alignment, reference: Reference, params: GeometricParams, *, bodies: tuple[str, ...]
 ) -> tuple[jax.Array, jax.Array]:
     """(Q, gate-free Q) [settings, rows]: a vmap over the float parameters, which all have a leading axis."""
 
     def one(mine: GeometricParams) -> tuple[jax.Array, jax.Array]:
-        scored = score(batch, reference, mine, bodies=bodies)
+        scored = score(batch, aligned, reference, mine, bodies=bodies)
         return scored.q, scored.gate_free
 
     return jax.vmap(one)(params)
