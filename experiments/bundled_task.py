@@ -141,7 +141,10 @@ def pick(reference: Reference, s: int) -> Reference:
 def _align(
     batch: EpisodeBatch, duration_s: Array, *, spec: TaskSpec, bodies: tuple[str, ...], bins_n: int
 ) -> align.Alignment:
-    one = partial(align.align_episode, spec=spec, bodies=bodies, bins_n=bins_n, mean_duration_s=duration_s)
+    def one(poses, time_s, valid, width):
+        task = {"spec": spec, "bodies": bodies, "bins_n": bins_n, "mean_duration_s": duration_s}
+        return align.align_episode(poses, time_s, valid, width, **task)
+
     return jax.vmap(one)(batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
 
 

@@ -271,8 +271,10 @@ def free_projector(nominal: Pose, geometry: PairGeometry) -> Float[Array, "6 6"]
     if not columns:
         return jnp.zeros((6, 6), nominal.dtype)
     G = jnp.stack(columns, axis=1).astype(nominal.dtype)
-    # 1e-3 of the largest: with a and b both symmetric about one line, the same turn stands twice in G.
-    return G @ jnp.linalg.pinv(G, rtol=1e-3)
+    values, vectors = eigh_small(G @ G.T)
+    # 1e-6 of the largest: with a and b both symmetric about one line, the same turn stands twice in G.
+    spanned = vectors * (values > 1e-6 * values[-1])[None]
+    return spanned @ spanned.T
 
 
 def _scaled(xi: Tangent, scale: Float[Array, "3 3"]) -> Tangent:
@@ -298,6 +300,52 @@ def deviation(
     xi = log(error) if kind == "se3_log" else log_decoupled(error)
     d = _scaled(xi, geometry.scale)
     return d if free is None else d - free @ d
+
+
+# ------------------------------------------------------------------------------------------------ small eigenproblems
+
+
+def _rounds(n: int) -> list[np.ndarray]:
+    """Partner of every index in each round of a round-robin of n (even) players: n - 1 rounds of disjoint pairs."""
+    order, rounds = list(range(n)), []
+    for _ in range(n - 1):
+        partner = np.empty(n, np.int32)
+        for p, q in zip(order[: n // 2], order[: n // 2 - 1 : -1], strict=True):
+            partner[p], partner[q] = q, p
+        rounds.append(partner)
+        order = [order[0], order[-1], *order[1:-1]]
+    return rounds
+
+
+def eigh_small(A: Float[Array, "n n"], *, sweeps_n: int = 7) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+    """(ascending eigenvalues, eigenvectors as columns) of a small symmetric matrix of even size, by Jacobi rotations.
+
+    Disjoint pairs are rotated together. Plain arithmetic under vmap, on any device: LAPACK's batched calls wait for the
+    very threads that run them, and two of them in one program can hang on a CPU of two cores (jaxlib 0.10).
+    """
+    n = A.shape[0]
+    tiny = float(jnp.finfo(A.dtype).tiny) * 1e4
+
+    def sweep(_: Int[Array, ""], carry: tuple[Float[Array, "n n"], Float[Array, "n n"]]):
+        A, V = carry
+        for partner in _rounds(n):
+            turn = jnp.asarray(np.where(np.arange(n) < partner, 1.0, -1.0), A.dtype)
+            own, row = jnp.diagonal(A), np.arange(n)
+            across = 0.5 * (A[row, partner] + A[partner, row])  # the same for both of a pair, to the last bit
+            flat = jnp.abs(across) < tiny
+            tau = turn * (own[partner] - own) / jnp.where(flat, 1.0, 2.0 * across)
+            t = turn * jnp.where(tau < 0, -1.0, 1.0) / (jnp.abs(tau) + jnp.sqrt(1.0 + tau * tau))
+            t = jnp.where(flat, 0.0, t)
+            c = 1.0 / jnp.sqrt(1.0 + t * t)
+            s = t * c
+            A = c[:, None] * A - s[:, None] * A[partner]
+            A = A * c[None] - A[:, partner] * s[None]
+            V = V * c[None] - V[:, partner] * s[None]
+        return A, V
+
+    A, V = jax.lax.fori_loop(0, sweeps_n, sweep, (0.5 * (A + A.T), jnp.eye(n, dtype=A.dtype)))
+    order = jnp.argsort(jnp.diagonal(A))
+    return jnp.diagonal(A)[order], V[:, order]
 
 
 # ------------------------------------------------------------------------------------------------------ Lie means

@@ -224,13 +224,13 @@ def _axes_of_spread(
     With P the projector on the floored block, the eigenvectors of P diag(1..6) P span it in one way only; the other
     directions keep their own, pushed behind by distinct large eigenvalues.
     """
-    values, vectors = jnp.linalg.eigh(covariance + free)  # 1 m^2 along free directions: far above any threshold
+    values, vectors = se3.eigh_small(covariance + free)  # 1 m^2 along free directions: far above any threshold
     sigma = jnp.sqrt(jnp.maximum(values, 0.0))
     floored = sigma <= sigma_0_m
     P = (vectors * floored[None]) @ vectors.T
     ranks = jnp.where(floored, 0.0, 100.0 * (1.0 + jnp.arange(6)))
     canonical = P @ jnp.diag(jnp.arange(1.0, 7.0, dtype=P.dtype)) @ P + (vectors * ranks[None]) @ vectors.T
-    _, directions = jnp.linalg.eigh(0.5 * (canonical + canonical.T))
+    _, directions = se3.eigh_small(canonical)
     return jax.lax.stop_gradient(directions), jax.lax.stop_gradient(sigma)
 
 
@@ -444,7 +444,8 @@ def explain_frame(
     d, z = deviations[pair, 0], jnp.where(found.pinned[pair, slot], z[pair, 0], -1.0)
     direction = jnp.argmax(z)
     scale = reference.scale[pair]
-    phi = jnp.linalg.solve(scale + 1e-12 * jnp.eye(3, dtype=scale.dtype), d[3:])
+    phi = jnp.cross(scale[1], scale[2]) * d[3] + jnp.cross(scale[2], scale[0]) * d[4]  # Cramer: scale is symmetric
+    phi = (phi + jnp.cross(scale[0], scale[1]) * d[5]) / (scale[0] @ jnp.cross(scale[1], scale[2]))
     axis = found.directions[pair, slot, :, direction]
     return Departure(direction.astype(jnp.int32), z[direction], jnp.concatenate([d[:3], phi]), axis)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -76,10 +76,10 @@ def mean_scale(episodes: Sequence[Episode], spec: TaskSpec, pairs: tuple[Pair, .
     return np.stack(out).astype(np.float32)
 
 
-def _fit_jit(f):
-    """Jit for code that runs once: on a CPU compiling takes a hundred times longer than the fit itself."""
+def quick_jit(f: Callable[..., Any], *, static_argnames: tuple[str, ...] = ()) -> Callable[..., Any]:
+    """Jit for code that runs briefly: on a CPU, compiling it well takes a hundred times longer than running it."""
     quick = {"xla_backend_optimization_level": "0"} if jax.default_backend() == "cpu" else {}
-    return jax.jit(f, compiler_options=quick)
+    return jax.jit(f, static_argnames=static_argnames, compiler_options=quick)
 
 
 def fit(
@@ -126,7 +126,7 @@ def fit(
             "give more demonstrations"
         )
     scale = mean_scale([good[k] for k in keep], spec, pairs)
-    reference = _fit_jit(
+    reference = quick_jit(
         partial(fit_reference, pairs=pairs, spec=spec, bins_n=bins_n, deviation=deviation),
     )(
         relative[keep],

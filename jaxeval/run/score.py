@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from jaxeval import align
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Source
 from jaxeval.metrics import geometric as G
-from jaxeval.metrics.fused import FusedQuality, fused_quality
+from jaxeval.metrics.fused import FusedQuality, Tables, quality_by_tables, tables
 from jaxeval.report.words import direction_words, gate_words
+from jaxeval.run.fit import quick_jit
 from jaxeval.types import FINDINGS, TRACKING_FINDINGS, EpisodeBatch, Reference
 
 SCORES, FRAME_COSTS, ABOUT = "scores.parquet", "frame_costs.parquet", "score.json"
@@ -55,17 +56,23 @@ def scored_bodies(reference: Reference, present: tuple[str, ...]) -> tuple[str, 
 
 @partial(jax.jit, static_argnames=("bodies",))
 def score_batch(
-    batch: EpisodeBatch, reference: Reference, params: G.GeometricParams, *, bodies: tuple[str, ...]
-) -> tuple[FusedQuality, align.Alignment, G.Departure]:
-    """(quality and parts, alignment, departure at the worst frame) of a padded batch: what `score` writes."""
+    batch: EpisodeBatch, made: Tables, reference: Reference, params: G.GeometricParams, *, bodies: tuple[str, ...]
+) -> tuple[FusedQuality, align.Alignment]:
+    """(quality and parts, alignment) of a padded batch; ``made`` are :func:`jaxeval.metrics.fused.tables`."""
     aligned = align_to(batch, reference, bodies=bodies)
     poses, success = jnp.asarray(batch.poses), jnp.asarray(batch.success)
-    quality = fused_quality(poses, aligned, success, reference=reference, params=params, bodies=bodies)
-    found = G.constraints(reference, params)
-    rows = jnp.arange(batch.poses.shape[0])
-    t = quality.worst_frame
-    explain = partial(G.explain_frame, found=found, reference=reference, bodies=bodies)
-    return quality, aligned, jax.vmap(explain)(poses[rows, t], aligned.bins[rows, t], quality.worst_pair)
+    quality = quality_by_tables(poses, aligned, success, made, reference=reference, params=params, bodies=bodies)
+    return quality, aligned
+
+
+@cache
+def _once() -> tuple[Callable[..., Tables], Callable[..., G.Departure]]:
+    """:func:`fused.tables` and :func:`geometric.explain_frame` over episodes, compiled quickly: they run briefly."""
+
+    def explain(poses: Any, bins: Any, pairs: Any, found: Any, reference: Any, *, bodies: tuple[str, ...]) -> Any:
+        return jax.vmap(partial(G.explain_frame, found=found, reference=reference, bodies=bodies))(poses, bins, pairs)
+
+    return quick_jit(tables, static_argnames=("bodies",)), quick_jit(explain, static_argnames=("bodies",))
 
 
 def align_to(batch: EpisodeBatch, reference: Reference, *, bodies: tuple[str, ...]) -> align.Alignment:
@@ -128,13 +135,18 @@ def score(
     table = source.table()
     folder = _open_folder(out) if out is not None else None
     collected: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
+    fold, explain = _once()
+    made = fold(reference, params, bodies=bodies)
     writer = _FrameWriter(folder, reference) if folder is not None and frames else None
     try:
         for rows, batch in _with_progress(
             source.batches(bodies=bodies, episodes_n=batch_n), source.n_episodes, progress
         ):
             n, filled = full_batch(rows, batch)
-            quality, aligned, worst = score_batch(filled, reference, params, bodies=bodies)
+            quality, aligned = score_batch(filled, made, reference, params, bodies=bodies)
+            frame, episode = np.asarray(quality.worst_frame), np.arange(len(quality.worst_frame))
+            at = (filled.poses[episode, frame], np.asarray(aligned.bins)[episode, frame], quality.worst_pair)
+            worst = explain(*at, made.found, reference, bodies=bodies)
             collected.append((rows, {k: np.asarray(v)[:n] for k, v in _small(quality, aligned, worst).items()}))
             if writer is not None:
                 writer.add(rows, batch, np.asarray(quality.frame_pair_cost)[:n], np.asarray(aligned.bins)[:n])
