@@ -267,7 +267,7 @@ def leave_one_out_z(reference: Reference, params: GeometricParams) -> Float[Arra
     def one(k: Int[Array, ""]) -> Float[Array, "J L 6"]:
         others = weights.at[k].set(0.0)
         shift = reference.deviations[k] / jnp.maximum(K - 1, 1.0)
-        C = _covariance(reference.deviations + shift, others)
+        C = _covariance(reference.deviations + shift[None], others)
         directions, sigma = jax.vmap(jax.vmap(lambda c, f: _axes_of_spread(c, f, floor)))(C, free)
         sigma = jnp.maximum(sigma, floor)
         z = jnp.abs(jnp.einsum("jlai,jla->jli", directions, reference.deviations[k] + shift)) / sigma
