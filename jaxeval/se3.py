@@ -325,25 +325,24 @@ def eigh_small(A: Float[Array, "n n"], *, sweeps_n: int = 7) -> tuple[Float[Arra
     """
     n = A.shape[0]
     tiny = float(jnp.finfo(A.dtype).tiny) * 1e4
+    row, partners = np.arange(n), np.stack(_rounds(n))
+    signs = jnp.asarray(np.where(row[None] < partners, 1.0, -1.0), A.dtype)
 
-    def sweep(_: Int[Array, ""], carry: tuple[Float[Array, "n n"], Float[Array, "n n"]]):
+    def rotate(i: Int[Array, ""], carry: tuple[Float[Array, "n n"], Float[Array, "n n"]]):
         A, V = carry
-        for partner in _rounds(n):
-            turn = jnp.asarray(np.where(np.arange(n) < partner, 1.0, -1.0), A.dtype)
-            own, row = jnp.diagonal(A), np.arange(n)
-            across = 0.5 * (A[row, partner] + A[partner, row])  # the same for both of a pair, to the last bit
-            flat = jnp.abs(across) < tiny
-            tau = turn * (own[partner] - own) / jnp.where(flat, 1.0, 2.0 * across)
-            t = turn * jnp.where(tau < 0, -1.0, 1.0) / (jnp.abs(tau) + jnp.sqrt(1.0 + tau * tau))
-            t = jnp.where(flat, 0.0, t)
-            c = 1.0 / jnp.sqrt(1.0 + t * t)
-            s = t * c
-            A = c[:, None] * A - s[:, None] * A[partner]
-            A = A * c[None] - A[:, partner] * s[None]
-            V = V * c[None] - V[:, partner] * s[None]
-        return A, V
+        partner, sign = jnp.asarray(partners)[i % (n - 1)], signs[i % (n - 1)]
+        own = jnp.diagonal(A)
+        across = 0.5 * (A[row, partner] + A[partner, row])  # the same for both of a pair, to the last bit
+        flat = jnp.abs(across) < tiny
+        tau = sign * (own[partner] - own) / jnp.where(flat, 1.0, 2.0 * across)
+        t = sign * jnp.where(tau < 0, -1.0, 1.0) / (jnp.abs(tau) + jnp.sqrt(1.0 + tau * tau))
+        t = jnp.where(flat, 0.0, t)
+        c = 1.0 / jnp.sqrt(1.0 + t * t)
+        s = t * c
+        A = c[:, None] * A - s[:, None] * A[partner]
+        return A * c[None] - A[:, partner] * s[None], V * c[None] - V[:, partner] * s[None]
 
-    A, V = jax.lax.fori_loop(0, sweeps_n, sweep, (0.5 * (A + A.T), jnp.eye(n, dtype=A.dtype)))
+    A, V = jax.lax.fori_loop(0, sweeps_n * (n - 1), rotate, (0.5 * (A + A.T), jnp.eye(n, dtype=A.dtype)))
     order = jnp.argsort(jnp.diagonal(A))
     return jnp.diagonal(A)[order], V[:, order]
 
