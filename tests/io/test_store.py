@@ -252,7 +252,9 @@ def test_refuses_what_it_should_not_write(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(InputError, match="no episodes to write"):
         write_store(tmp_path / "n", [], task="stack")
     with pytest.raises(InputError, match="it has no frames"):
-        write_store(tmp_path / "n", [dataclasses.replace(episode(0, 1), **empty(), joints=None, actions=None)], task="stack")
+        write_store(
+            tmp_path / "n", [dataclasses.replace(episode(0, 1), **empty(), joints=None, actions=None)], task="stack"
+        )
     with pytest.raises(InputError, match="joints has shape"):
         wide = dataclasses.replace(episode(1, 4), joints=np.zeros((4, 9)))
         write_store(tmp_path / "n", [episode(0, 4), wide], task="stack")

@@ -259,7 +259,7 @@ class Watch:
             before = self.earlier(t, p.window_s)
             place = self.poses[:, self.bodies.index(p.body), 4:]
             return p.value - float(np.linalg.norm(place[t] - place[before])) if before >= 0 else -np.inf
-        raise NotImplementedError(p.kind)
+        raise ValueError(f"the twin does not know {p.kind}")
 
 
 def align(
