@@ -10,13 +10,14 @@ from __future__ import annotations
 import io
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
+from jaxeval.io.findings import FileFindings
 from jaxeval.io.initial_condition import initial_condition_hash, initial_condition_id, task_name
 from jaxeval.io.recordings import PANDA_JOINTS, wxyz_xyz
 from jaxeval.types import Episode, Finding
@@ -55,7 +56,7 @@ def read_maniskill(path: str | Path) -> tuple[list[Episode], list[Finding]]:
     if not path.exists():
         raise InputError(f"{path}: there is no such file; check the path")
     refuse_lfs_pointer(path)
-    findings = _Findings(path)
+    findings = FileFindings(path, MANISKILL_FINDINGS)
     about = _read_json(path, findings)
     episodes: list[Episode] = []
     reasons: list[str] = []
@@ -85,7 +86,7 @@ def read_maniskill(path: str | Path) -> tuple[list[Episode], list[Finding]]:
 # ------------------------------------------------------------------------------------------------- one episode
 
 
-def _episode(traj: _Trajectory, about: _About, findings: _Findings) -> Episode:
+def _episode(traj: _Trajectory, about: _About, findings: FileFindings) -> Episode:
     actors = traj.group("env_states", "actors")
     if actors is None:
         flat = " (a flat array, as ManiSkill 2 wrote it)" if "env_states" in traj.node else ""
@@ -141,7 +142,7 @@ def _moved_along_x(poses: np.ndarray, distance_m: np.ndarray) -> np.ndarray:
     return np.concatenate([poses[:, :4], poses[:, 4:] + distance_m[:, None] * axis], axis=-1)
 
 
-def _joints(traj: _Trajectory, findings: _Findings) -> np.ndarray | None:
+def _joints(traj: _Trajectory, findings: FileFindings) -> np.ndarray | None:
     """[T, Q] joint positions of the Panda: the state is 13 of the root, Q positions, Q velocities."""
     robots = traj.group("env_states", "articulations")
     pandas = [n for n in sorted(robots) if n.startswith("panda")] if robots is not None else []
@@ -164,7 +165,7 @@ def _actions(traj: _Trajectory, frames_n: int) -> np.ndarray | None:
     return np.concatenate([np.full((1, actions.shape[1]), np.nan), actions])
 
 
-def _success(traj: _Trajectory, outcome: bool | None, findings: _Findings) -> tuple[bool | None, bool | None]:
+def _success(traj: _Trajectory, outcome: bool | None, findings: FileFindings) -> tuple[bool | None, bool | None]:
     """(at any step, at the last step); None where the file does not say."""
     if "success" in traj.node:
         success = traj.array(traj.node["success"]).astype(bool)
@@ -184,19 +185,6 @@ def _success(traj: _Trajectory, outcome: bool | None, findings: _Findings) -> tu
 # ------------------------------------------------------------------------------------------------- the two files
 
 
-@dataclass
-class _Findings:
-    """Findings of one file; one of a code, unless `where` says which part of the file."""
-
-    path: Path
-    found: list[Finding] = field(default_factory=list)
-
-    def add(self, code: str, found: str, expected: str, action: str, *, where: str = "") -> None:
-        where = where or str(self.path)
-        if not any(f.code == code and f.where == where for f in self.found):
-            self.found.append(Finding(code, MANISKILL_FINDINGS[code][0], where, found, expected, action))
-
-
 @dataclass(frozen=True)
 class _About:
     """What the .json says, by episode number."""
@@ -208,7 +196,7 @@ class _About:
     group: str
 
 
-def _read_json(path: Path, findings: _Findings) -> _About:
+def _read_json(path: Path, findings: FileFindings) -> _About:
     beside = path.with_suffix(".json")
     try:
         data = json.loads(beside.read_text())
@@ -275,7 +263,7 @@ def _storage_end(dataset: Any) -> int:
 class _opened:
     """The .h5 as (h5py file, bytes there are); a truncated one reads as zeros past its end."""
 
-    def __init__(self, path: Path, findings: _Findings) -> None:
+    def __init__(self, path: Path, findings: FileFindings) -> None:
         import h5py
 
         self.size = path.stat().st_size
