@@ -39,6 +39,10 @@ def pytree(cls: type[C]) -> type[C]:
 # --------------------------------------------------------------------------------------------------- findings
 
 
+class InputError(ValueError):
+    """An input that cannot be used. The message is one sentence: file, key, what was found, expected, what to do."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing noticed at the door. ``error`` findings stop an episode from being scored; the rest are reported."""

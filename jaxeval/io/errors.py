@@ -1,12 +1,10 @@
-"""The one exception of the boundary: what was read or asked for cannot be used, said in one sentence."""
+"""The one exception of the boundary, and the stub that Git LFS leaves, which every reader meets."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-
-class InputError(ValueError):
-    """An input that cannot be used. The message is one sentence: file, key, what was found, expected, what to do."""
+from jaxeval.types import InputError as InputError
 
 
 LFS_MARK = b"version https://git-lfs"

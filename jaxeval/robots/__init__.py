@@ -1,0 +1,8 @@
+"""Robot arms as arrays: kinematics of one configuration, and batched inverse kinematics."""
+
+from jaxeval.robots.load import load_robot as load_robot
+from jaxeval.robots.load import read_robot as read_robot
+from jaxeval.robots.load import robot_names as robot_names
+from jaxeval.robots.model import Robot as Robot
+from jaxeval.robots.model import forward_kinematics as forward_kinematics
+from jaxeval.robots.model import jacobian as jacobian

@@ -1,0 +1,249 @@
+"""Robots from their descriptions: those that come with the package, and any URDF or MJCF."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxeval.robots.model import Robot
+from jaxeval.types import InputError
+
+
+def robot_names() -> tuple[str, ...]:
+    """Names of the robots that come with the package."""
+    return tuple(sorted(p.stem for p in _data().glob("*.json")))
+
+
+@cache
+def load_robot(name: str) -> Robot:
+    """A robot that comes with the package, by name; InputError lists those there are.
+
+    >>> load_robot("panda").joints_n, load_robot("panda").tip_link
+    (7, 'panda_hand_tcp')
+    """
+    path = _data() / f"{name}.json"
+    if not path.is_file():
+        raise InputError(
+            f"robot '{name}': none of that name comes with the package; expected one of {', '.join(robot_names())}; "
+            "or read a description with read_robot(PATH, base_link=..., tip_link=...)"
+        )
+    return robot_from_dict(json.loads(path.read_text()), name)
+
+
+def read_robot(path: str | Path, *, base_link: str, tip_link: str, gripper_joints: Sequence[str] = ()) -> Robot:
+    """The chain from ``base_link`` to ``tip_link`` of a URDF (.urdf) or MJCF (.xml).
+
+    URDF needs yourdfpy, MJCF needs mujoco: ``pip install 'jaxeval[robots]'``. In MJCF, links are bodies or sites.
+    Meshes are not read.
+
+    Raises:
+        InputError: no such file or link, not readable, or a joint that is not hinged or sliding.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file; expected a .urdf or an MJCF .xml; check the path")
+    steps = (_urdf if path.suffix.lower() == ".urdf" else _mjcf)(path, base_link, tip_link)
+    return robot_from_dict(described(steps, base_link, tip_link, tuple(gripper_joints), source=path.name), path.stem)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step down a chain: ``T_parent_child`` at zero, and the joint on the child's frame if it moves."""
+
+    R: np.ndarray
+    t: np.ndarray
+    kind: str = "fixed"  # "fixed" | "revolute" | "continuous" | "prismatic"
+    name: str = ""
+    axis: tuple[float, float, float] = (0.0, 0.0, 1.0)
+    lower: float = -np.inf
+    upper: float = np.inf
+    velocity: float | None = None
+
+
+def described(
+    steps: list[Step], base_link: str, tip_link: str, gripper_joints: tuple[str, ...], *, source: str
+) -> dict[str, Any]:
+    """The chain as the package's JSON holds it: joints with their origins, and what follows the last one."""
+    R, t, joints = np.eye(3), np.zeros(3), []
+    for step in steps:
+        R, t = R @ step.R, t + R @ step.t
+        if step.kind == "fixed":
+            continue
+        axis = np.asarray(step.axis, float)
+        joints.append(
+            {
+                "name": step.name,
+                "kind": step.kind,
+                "R": _rounded(R),
+                "t_m": _rounded(t),
+                "axis": _rounded(axis / np.linalg.norm(axis)),
+                "lower": None if step.kind == "continuous" else float(step.lower),
+                "upper": None if step.kind == "continuous" else float(step.upper),
+                "velocity": step.velocity,
+            }
+        )
+        R, t = np.eye(3), np.zeros(3)
+    if not joints:
+        raise InputError(f"{source}: no moving joint between {base_link} and {tip_link}; expected an arm between them")
+    return {
+        "source": source,
+        "base_link": base_link,
+        "tip_link": tip_link,
+        "gripper_joints": list(gripper_joints),
+        "joints": joints,
+        "tip": {"R": _rounded(R), "t_m": _rounded(t)},
+    }
+
+
+def robot_from_dict(told: dict[str, Any], name: str) -> Robot:
+    """The robot of a dictionary as `described` makes it."""
+    joints = told["joints"]
+
+    def column(key: str, missing: float = np.nan) -> np.ndarray:
+        return np.array([missing if j[key] is None else j[key] for j in joints], np.float64)
+
+    return Robot(
+        R_parent_joint=np.array([j["R"] for j in joints], np.float64),  # type: ignore[arg-type]
+        t_parent_joint=np.array([j["t_m"] for j in joints], np.float64),  # type: ignore[arg-type]
+        axis=np.array([j["axis"] for j in joints], np.float64),  # type: ignore[arg-type]
+        R_last_tip=np.array(told["tip"]["R"], np.float64),  # type: ignore[arg-type]
+        t_last_tip=np.array(told["tip"]["t_m"], np.float64),  # type: ignore[arg-type]
+        lower=column("lower", -np.inf),  # type: ignore[arg-type]
+        upper=column("upper", np.inf),  # type: ignore[arg-type]
+        velocity_limit=column("velocity"),  # type: ignore[arg-type]
+        sliding=tuple(j["kind"] == "prismatic" for j in joints),
+        joint_names=tuple(j["name"] for j in joints),
+        gripper_joints=tuple(told["gripper_joints"]),
+        name=name,
+        base_link=told["base_link"],
+        tip_link=told["tip_link"],
+        source=told["source"],
+    )
+
+
+def _rounded(array: np.ndarray) -> list[Any]:
+    """To 1e-12, which tidies up sines of half turns and changes no pose that matters."""
+    return (np.round(np.asarray(array, float), 12) + 0.0).tolist()
+
+
+def _data() -> Path:
+    return Path(str(resources.files("jaxeval.robots"))).parent / "data" / "robots"
+
+
+# ------------------------------------------------------------------------------------------------------ descriptions
+
+
+def _urdf(path: Path, base_link: str, tip_link: str) -> list[Step]:
+    try:
+        from yourdfpy import URDF
+    except ImportError as error:
+        raise InputError(f"{path}: reading URDF needs yourdfpy; install it with pip install 'jaxeval[robots]'") from error
+    try:
+        model = URDF.load(
+            str(path), load_meshes=False, build_scene_graph=False, load_collision_meshes=False,
+            build_collision_scene_graph=False,
+        )  # fmt: skip
+    except Exception as error:  # lxml's and yourdfpy's own, several kinds
+        raise InputError(f"{path}: not readable as URDF ({error}); expected a robot description; check it") from error
+    above = {j.child: j for j in model.joint_map.values()}
+    links = set(above) | {j.parent for j in model.joint_map.values()}
+    steps: list[Step] = []
+    link = _expect(path, "link", tip_link, links)
+    _expect(path, "link", base_link, links)
+    while link != base_link:
+        if link not in above:
+            raise InputError(f"{path}: {tip_link} does not hang on {base_link} but on {link}; choose another base_link")
+        joint = above[link]
+        if joint.type not in ("fixed", "revolute", "continuous", "prismatic") or joint.mimic is not None:
+            what = "mimics another" if joint.mimic is not None else f"is {joint.type}"
+            raise InputError(f"{path}: joint {joint.name} {what}; expected hinged or sliding joints; choose another tip")
+        T = np.eye(4) if joint.origin is None else np.asarray(joint.origin, float)
+        limit = joint.limit
+        if joint.type in ("revolute", "prismatic") and (limit is None or limit.lower is None or limit.upper is None):
+            raise InputError(f"{path}: joint {joint.name} has no limits; expected lower and upper; add a <limit>")
+        axis = (1.0, 0.0, 0.0) if joint.axis is None else tuple(float(x) for x in joint.axis)
+        bounded = joint.type in ("revolute", "prismatic")
+        steps.append(
+            Step(
+                T[:3, :3],
+                T[:3, 3],
+                joint.type,
+                joint.name,
+                axis,  # type: ignore[arg-type]
+                float(limit.lower) if bounded else -np.inf,
+                float(limit.upper) if bounded else np.inf,
+                None if limit is None or not limit.velocity else float(limit.velocity),
+            )
+        )
+        link = joint.parent
+    return steps[::-1]
+
+
+def _mjcf(path: Path, base_link: str, tip_link: str) -> list[Step]:
+    try:
+        import mujoco
+    except ImportError as error:
+        raise InputError(f"{path}: reading MJCF needs mujoco; install it with pip install 'jaxeval[robots]'") from error
+    try:
+        spec = mujoco.MjSpec.from_file(str(path))
+        for item in [*spec.geoms, *spec.meshes, *spec.materials, *spec.textures, *spec.excludes]:
+            spec.delete(item)  # kinematics need no shapes, whose files may not be there
+        spec.compiler.boundmass, spec.compiler.boundinertia = 1e-3, 1e-6
+        model = spec.compile()
+    except Exception as error:  # mujoco raises ValueError, RuntimeError and its own
+        raise InputError(f"{path}: not readable as MJCF ({error}); expected a model; check it") from error
+    bodies = {model.body(i).name: i for i in range(model.nbody)}
+    sites = {model.site(i).name: i for i in range(model.nsite)}
+    _expect(path, "body", base_link, set(bodies))
+    steps: list[Step] = []
+    if tip_link in bodies:
+        body = bodies[tip_link]
+    else:
+        site = sites[_expect(path, "body or site", tip_link, set(sites) | set(bodies))]
+        body = int(model.site_bodyid[site])
+        steps.append(Step(_of_quaternion(model.site_quat[site]), np.array(model.site_pos[site])))
+    while body != bodies[base_link]:
+        if body == 0:
+            raise InputError(f"{path}: {tip_link} does not hang on {base_link}; choose another base_link")
+        here: list[Step] = []
+        for j in range(model.body_jntadr[body], model.body_jntadr[body] + model.body_jntnum[body]):
+            kind = {2: "prismatic", 3: "revolute"}.get(int(model.jnt_type[j]))
+            if kind is None:
+                name = model.joint(j).name
+                raise InputError(f"{path}: joint {name} is a ball or free joint; expected hinged or sliding ones")
+            bounded = bool(model.jnt_limited[j])
+            kind = "continuous" if kind == "revolute" and not bounded else kind
+            at = np.array(model.jnt_pos[j])  # a hinge may stand off its body's origin
+            low, high = (float(x) for x in model.jnt_range[j]) if bounded else (-np.inf, np.inf)
+            axis = tuple(float(x) for x in model.jnt_axis[j])
+            here += [
+                Step(np.eye(3), at, kind, model.joint(j).name, axis, low, high),  # type: ignore[arg-type]
+                Step(np.eye(3), -at),
+            ]
+        steps += [*here[::-1], Step(_of_quaternion(model.body_quat[body]), np.array(model.body_pos[body]))]
+        body = int(model.body_parentid[body])
+    return steps[::-1]
+
+
+def _of_quaternion(wxyz: np.ndarray) -> np.ndarray:
+    w, x, y, z = np.asarray(wxyz, float) / np.linalg.norm(wxyz)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def _expect(path: Path, what: str, name: str, known: set[str]) -> str:
+    if name not in known:
+        raise InputError(f"{path}: no {what} '{name}'; it has {', '.join(sorted(known)[:40])}; choose among these")
+    return name
