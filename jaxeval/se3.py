@@ -305,7 +305,7 @@ def deviation(
 # ------------------------------------------------------------------------------------------------ small eigenproblems
 
 
-def _rounds(n: int) -> list[np.ndarray]:
+def round_robin(n: int) -> list[np.ndarray]:
     """Partner of every index in each round of a round-robin of n (even) players: n - 1 rounds of disjoint pairs."""
     order, rounds = list(range(n)), []
     for _ in range(n - 1):
@@ -325,7 +325,7 @@ def eigh_small(A: Float[Array, "n n"], *, sweeps_n: int = 7) -> tuple[Float[Arra
     """
     n = A.shape[0]
     tiny = float(jnp.finfo(A.dtype).tiny) * 1e4
-    row, partners = np.arange(n), np.stack(_rounds(n))
+    row, partners = np.arange(n), np.stack(round_robin(n))
     signs = jnp.asarray(np.where(row[None] < partners, 1.0, -1.0), A.dtype)
 
     def rotate(i: Int[Array, ""], carry: tuple[Float[Array, "n n"], Float[Array, "n n"]]):

@@ -36,7 +36,8 @@ ROBOTS = {
     "g1_left_arm": ("example_robot_data", "BSD-3-Clause", f"{EXAMPLE}/g1_description/urdf/g1_29dof_rev_1_0.urdf",
                     "torso_link", "left_rubber_hand", (), None),
     "g1_waist_right_arm": ("example_robot_data", "BSD-3-Clause",
-                           f"{EXAMPLE}/g1_description/urdf/g1_29dof_rev_1_0.urdf", "pelvis", "right_rubber_hand", (), None),
+                           f"{EXAMPLE}/g1_description/urdf/g1_29dof_rev_1_0.urdf", "pelvis", "right_rubber_hand",
+                           (), None),
     "ur5e": ("robosuite", "MIT", "robosuite/models/assets/robots/ur5e/robot.xml", "fixed_base_link",
              "right_hand", (), UR5E_RAD_S),
 }  # fmt: skip

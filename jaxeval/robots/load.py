@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from jaxeval.types import InputError
 
 def robot_names() -> tuple[str, ...]:
     """Names of the robots that come with the package."""
-    return tuple(sorted(p.stem for p in _data().glob("*.json")))
+    return tuple(sorted(p.stem for p in data_folder("robots").glob("*.json")))
 
 
 @cache
@@ -28,7 +29,7 @@ def load_robot(name: str) -> Robot:
     >>> load_robot("panda").joints_n, load_robot("panda").tip_link
     (7, 'panda_hand_tcp')
     """
-    path = _data() / f"{name}.json"
+    path = data_folder("robots") / f"{name}.json"
     if not path.is_file():
         raise InputError(
             f"robot '{name}': none of that name comes with the package; expected one of {', '.join(robot_names())}; "
@@ -103,21 +104,26 @@ def described(
 
 
 def robot_from_dict(told: dict[str, Any], name: str) -> Robot:
-    """The robot of a dictionary as `described` makes it."""
+    """The robot of a dictionary as `described` makes it, every joint's frame turned so that its axis is z."""
     joints = told["joints"]
+    turned = [_z_to(np.array(j["axis"], np.float64)) for j in joints]  # R_joint_turned
+    before = [np.eye(3), *turned]
+    tip_R, tip_t = np.array(told["tip"]["R"], np.float64), np.array(told["tip"]["t_m"], np.float64)
 
-    def column(key: str, missing: float = np.nan) -> np.ndarray:
+    def column(key: str, missing: float = np.nan) -> Any:
         return np.array([missing if j[key] is None else j[key] for j in joints], np.float64)
 
+    def stacked(items: Any) -> Any:
+        return np.stack(list(items))
+
     return Robot(
-        R_parent_joint=np.array([j["R"] for j in joints], np.float64),  # type: ignore[arg-type]
-        t_parent_joint=np.array([j["t_m"] for j in joints], np.float64),  # type: ignore[arg-type]
-        axis=np.array([j["axis"] for j in joints], np.float64),  # type: ignore[arg-type]
-        R_last_tip=np.array(told["tip"]["R"], np.float64),  # type: ignore[arg-type]
-        t_last_tip=np.array(told["tip"]["t_m"], np.float64),  # type: ignore[arg-type]
-        lower=column("lower", -np.inf),  # type: ignore[arg-type]
-        upper=column("upper", np.inf),  # type: ignore[arg-type]
-        velocity_limit=column("velocity"),  # type: ignore[arg-type]
+        R_parent_joint=stacked(b.T @ np.array(j["R"]) @ a for b, j, a in zip(before, joints, turned, strict=False)),
+        t_parent_joint=stacked(b.T @ np.array(j["t_m"]) for b, j in zip(before, joints, strict=False)),
+        R_last_tip=turned[-1].T @ tip_R,  # type: ignore[arg-type]
+        t_last_tip=turned[-1].T @ tip_t,  # type: ignore[arg-type]
+        lower=column("lower", -np.inf),
+        upper=column("upper", np.inf),
+        velocity_limit=column("velocity"),
         sliding=tuple(j["kind"] == "prismatic" for j in joints),
         joint_names=tuple(j["name"] for j in joints),
         gripper_joints=tuple(told["gripper_joints"]),
@@ -128,13 +134,23 @@ def robot_from_dict(told: dict[str, Any], name: str) -> Robot:
     )
 
 
+def _z_to(axis: np.ndarray) -> np.ndarray:
+    """A rotation that takes z to a unit axis (the shortest; half a turn about x for -z)."""
+    if axis[2] < -1 + 1e-9:
+        return np.diag([1.0, -1.0, -1.0])
+    v = np.array([-axis[1], axis[0], 0.0])  # z x axis
+    K = np.array([[0, -v[2], v[1]], [v[2], 0, -v[0]], [-v[1], v[0], 0]])
+    return np.eye(3) + K + K @ K / (1 + axis[2])
+
+
 def _rounded(array: np.ndarray) -> list[Any]:
     """To 1e-12, which tidies up sines of half turns and changes no pose that matters."""
     return (np.round(np.asarray(array, float), 12) + 0.0).tolist()
 
 
-def _data() -> Path:
-    return Path(str(resources.files("jaxeval.robots"))).parent / "data" / "robots"
+def data_folder(kind: str) -> Path:
+    """Where the package keeps its robots or pools."""
+    return Path(str(resources.files("jaxeval.robots"))).parent / "data" / kind
 
 
 # ------------------------------------------------------------------------------------------------------ descriptions
@@ -144,7 +160,13 @@ def _urdf(path: Path, base_link: str, tip_link: str) -> list[Step]:
     try:
         from yourdfpy import URDF
     except ImportError as error:
-        raise InputError(f"{path}: reading URDF needs yourdfpy; install it with pip install 'jaxeval[robots]'") from error
+        raise InputError(
+            f"{path}: reading URDF needs yourdfpy; install it with pip install 'jaxeval[robots]'"
+        ) from error
+    try:
+        ElementTree.parse(path)  # yourdfpy reads what it can of broken XML, which would be another robot
+    except ElementTree.ParseError as error:
+        raise InputError(f"{path}: not whole XML ({error}); expected a URDF; copy it again") from error
     try:
         model = URDF.load(
             str(path), load_meshes=False, build_scene_graph=False, load_collision_meshes=False,
@@ -163,7 +185,7 @@ def _urdf(path: Path, base_link: str, tip_link: str) -> list[Step]:
         joint = above[link]
         if joint.type not in ("fixed", "revolute", "continuous", "prismatic") or joint.mimic is not None:
             what = "mimics another" if joint.mimic is not None else f"is {joint.type}"
-            raise InputError(f"{path}: joint {joint.name} {what}; expected hinged or sliding joints; choose another tip")
+            raise InputError(f"{path}: joint {joint.name} {what}; expected hinges or slides; choose another tip")
         T = np.eye(4) if joint.origin is None else np.asarray(joint.origin, float)
         limit = joint.limit
         if joint.type in ("revolute", "prismatic") and (limit is None or limit.lower is None or limit.upper is None):
@@ -190,9 +212,9 @@ def _mjcf(path: Path, base_link: str, tip_link: str) -> list[Step]:
     try:
         import mujoco
     except ImportError as error:
-        raise InputError(f"{path}: reading MJCF needs mujoco; install it with pip install 'jaxeval[robots]'") from error
+        raise InputError(f"{path}: reading MJCF needs mujoco; pip install 'jaxeval[robots]'") from error
     try:
-        spec = mujoco.MjSpec.from_file(str(path))
+        spec = mujoco.MjSpec.from_file(str(path))  # pyright: ignore[reportAttributeAccessIssue]
         for item in [*spec.geoms, *spec.meshes, *spec.materials, *spec.textures, *spec.excludes]:
             spec.delete(item)  # kinematics need no shapes, whose files may not be there
         spec.compiler.boundmass, spec.compiler.boundinertia = 1e-3, 1e-6
