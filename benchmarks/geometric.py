@@ -29,7 +29,7 @@ from jaxeval.io.spec import load_spec
 from jaxeval.metrics import geometric as G
 from jaxeval.metrics.fused import fused_quality, tables
 from jaxeval.run.fit import fit_source
-from jaxeval.run.score import align_to, score_batch, scored_bodies
+from jaxeval.run.score_geometric import align_to, score_batch, scored_bodies
 from jaxeval.types import EpisodeBatch, Reference
 
 PARAMS = G.GeometricParams()

@@ -322,6 +322,7 @@ class EpisodeBatch:
     valid: Bool[np.ndarray, "B T"]
     gripper_width_m: Float[np.ndarray, "B T"]
     success: Int[np.ndarray, " B"]  # 1, 0, or -1 for unknown
+    joints: Float[np.ndarray, "B T Q"] | None = None  # only when asked for; NaN where not recorded
     bodies: tuple[str, ...] = field(metadata=STATIC)
 
     @property
@@ -336,9 +337,16 @@ def bucket_length(n_frames: int, *, smallest: int = 64) -> int:
 
 
 def pad_episodes(
-    episodes: list[Episode] | tuple[Episode, ...], *, length: int | None = None, dtype: Any = np.float32
+    episodes: list[Episode] | tuple[Episode, ...],
+    *,
+    length: int | None = None,
+    dtype: Any = np.float32,
+    joints_n: int = 0,
 ) -> EpisodeBatch:
-    """Stack prepared episodes of the same bodies into one padded batch (poses of the padding repeat the last frame)."""
+    """Stack prepared episodes of the same bodies into one padded batch (poses of the padding repeat the last frame).
+
+    ``joints_n`` joints of every episode come along if it is not 0, NaN for episodes that recorded none.
+    """
     bodies = episodes[0].bodies
     if any(e.bodies != bodies for e in episodes):
         raise ValueError(f"episodes of one batch must list the same bodies in the same order, got {bodies} and others")
@@ -360,6 +368,9 @@ def pad_episodes(
             lambda e: np.full(e.n_frames, np.nan) if e.gripper_width_m is None else e.gripper_width_m
         ).astype(dtype),
         success=np.array([-1 if e.success_at_end is None else int(e.success_at_end) for e in episodes], np.int32),
+        joints=None
+        if not joints_n
+        else take(lambda e: np.full((e.n_frames, joints_n), np.nan) if e.joints is None else e.joints).astype(dtype),
         bodies=bodies,
     )
 

@@ -34,6 +34,7 @@ class Part(Protocol):
     task: str
     bodies: tuple[str, ...]
     n_episodes: int
+    joint_names: tuple[str, ...]
 
     @property
     def hash(self) -> str:
@@ -48,7 +49,9 @@ class Part(Protocol):
         """Every episode in order."""
         ...
 
-    def batches(self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32) -> Batches:
+    def batches(
+        self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32, joints: bool = False
+    ) -> Batches:
         """(rows, padded batch) of one padding bucket at a time."""
         ...
 
@@ -63,6 +66,7 @@ class Loaded:
         self.episode_findings = [tuple(f.code for f in e.check()) for e in episodes]
         self.episodes = [e.prepared() for e in episodes]
         self.task, self.bodies, self.n_episodes = episodes[0].task, episodes[0].bodies, len(episodes)
+        self.joint_names = episodes[0].joint_names
 
     def read(self, start: int = 0, stop: int | None = None) -> list[Episode]:
         """Episodes [start, stop)."""
@@ -72,9 +76,11 @@ class Loaded:
         """Every episode in order."""
         return iter(self.episodes)
 
-    def batches(self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32) -> Batches:
+    def batches(
+        self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32, joints: bool = False
+    ) -> Batches:
         """(rows, padded batch) of one padding bucket at a time; InputError at once for a body there is not."""
-        return _pad([(self, 0)], tuple(bodies), episodes_n, dtype)
+        return _pad([(self, 0)], tuple(bodies), episodes_n, dtype, joints)
 
     @property
     def hash(self) -> str:
@@ -87,7 +93,11 @@ class Loaded:
         return total.hexdigest()
 
 
-def _pad(parts: list[tuple[Loaded, int]], bodies: tuple[str, ...], episodes_n: int, dtype: Any) -> Batches:
+def _pad(
+    parts: list[tuple[Loaded, int]], bodies: tuple[str, ...], episodes_n: int, dtype: Any, joints: bool
+) -> Batches:
+    widths = {e.joints.shape[1] for part, _ in parts for e in part.episodes if joints and e.joints is not None}
+    joints_n = max(widths, default=0)
     for part, _ in parts:
         if absent := [b for b in bodies if b not in part.bodies]:
             raise InputError(
@@ -109,7 +119,7 @@ def _pad(parts: list[tuple[Loaded, int]], bodies: tuple[str, ...], episodes_n: i
 
     def finished(pending: dict[int, list[tuple[int, Episode]]], length: int) -> tuple[np.ndarray, EpisodeBatch]:
         rows, episodes = zip(*pending.pop(length), strict=True)
-        return np.array(rows, np.int64), pad_episodes(episodes, length=length, dtype=dtype)
+        return np.array(rows, np.int64), pad_episodes(episodes, length=length, dtype=dtype, joints_n=joints_n)
 
     return generate()
 
@@ -159,6 +169,8 @@ class Source:
     def __init__(self, parts: list[Part], refused: list[tuple[Path, str]]) -> None:
         self.parts, self.refused = parts, refused
         self.bodies = tuple(b for b in parts[0].bodies if all(b in p.bodies for p in parts))
+        named = {p.joint_names for p in parts}
+        self.joint_names = parts[0].joint_names if len(named) == 1 else ()  # () where the parts differ
         self.n_episodes = sum(p.n_episodes for p in parts)
         self.findings: list[Finding] = [f for p in parts for f in getattr(p, "findings", [])]
 
@@ -204,7 +216,9 @@ class Source:
         for part in self.parts:
             yield from part.iter_episodes()
 
-    def batches(self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32) -> Batches:
+    def batches(
+        self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32, joints: bool = False
+    ) -> Batches:
         """(rows, padded batch) of one padding bucket at a time; files in memory share their batches.
 
         Raises:
@@ -213,8 +227,8 @@ class Source:
         offsets = np.cumsum([0, *(p.n_episodes for p in self.parts)])
         stored = [(p, int(n)) for p, n in zip(self.parts, offsets, strict=False) if not isinstance(p, Loaded)]
         loaded = [(p, int(n)) for p, n in zip(self.parts, offsets, strict=False) if isinstance(p, Loaded)]
-        streams = [(p.batches(bodies=bodies, episodes_n=episodes_n, dtype=dtype), n) for p, n in stored]
-        streams.append((_pad(loaded, tuple(bodies), episodes_n, dtype), 0))
+        streams = [(p.batches(bodies=bodies, episodes_n=episodes_n, dtype=dtype, joints=joints), n) for p, n in stored]
+        streams.append((_pad(loaded, tuple(bodies), episodes_n, dtype, joints), 0))
         return ((rows + offset, batch) for stream, offset in streams for rows, batch in stream)
 
 

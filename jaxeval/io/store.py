@@ -197,6 +197,7 @@ class Store:
         self.task: str = meta["task"]
         self.bodies: tuple[str, ...] = tuple(meta["bodies"])
         self.sub_task_names: tuple[str, ...] = tuple(meta["sub_task_names"])
+        self.joint_names: tuple[str, ...] = tuple(meta["joint_names"])
         table = path / "episodes.parquet"
         self.episodes: pa.Table = _guarded(table, lambda: pq.read_table(table))
         _expect_columns(table, self.episodes.schema, episode_schema(self.bodies).names)
@@ -234,18 +235,21 @@ class Store:
         start: int = 0,
         stop: int | None = None,
         dtype: Any = np.float32,
+        joints: bool = False,
     ) -> Iterator[tuple[np.ndarray, EpisodeBatch]]:
         """Padded batches of up to `episodes_n` episodes of one padding bucket, with the episodes' table rows.
 
         Rows ascend within a batch; a bucket's last batch may be smaller. Positions are in metres from the episode's
-        ``origin_m`` (zero but for far-off worlds). Memory: two row groups, and one batch a bucket.
+        ``origin_m`` (zero but for far-off worlds). ``joints`` brings the joints along, if the store has any. Memory:
+        two row groups, and one batch a bucket.
 
         Raises:
             InputError: at once, if the store lacks one of `bodies`; later, if a row group cannot be read.
         """
         self._require(bodies)
         start, stop, _ = slice(start, stop).indices(self.n_episodes)
-        return self._batches(tuple(bodies), episodes_n, start, stop, np.dtype(dtype))
+        joints_n = self.meta["joints_n"] if joints else 0
+        return self._batches(tuple(bodies), episodes_n, start, stop, np.dtype(dtype), joints_n)
 
     def _require(self, bodies: Iterable[str]) -> None:
         if absent := [b for b in bodies if b not in self.bodies]:
@@ -255,19 +259,19 @@ class Store:
             )
 
     def _batches(
-        self, bodies: tuple[str, ...], episodes_n: int, start: int, stop: int, dtype: np.dtype
+        self, bodies: tuple[str, ...], episodes_n: int, start: int, stop: int, dtype: np.dtype, joints_n: int
     ) -> Iterator[tuple[np.ndarray, EpisodeBatch]]:
         success = _success(self.episodes["success_at_end"])
         buckets = np.array([bucket_length(n) for n in range(int(self._length.max(initial=0)) + 1)])[self._length]
         left = {int(b): int(n) for b, n in zip(*np.unique(buckets[start:stop], return_counts=True), strict=True)}
         pending: dict[int, _Padding] = {}
-        columns = ["t_s", "valid", "gripper_width_m", *(f"pose.{b}" for b in bodies)]
+        columns = ["t_s", "valid", "gripper_width_m", *(f"pose.{b}" for b in bodies)] + ["joints"] * bool(joints_n)
         chunks = list(self._chunks(start, stop))
         with ThreadPoolExecutor(1) as reader:
             ahead = reader.submit(self._frames, *chunks[0], columns) if chunks else None
             for i, (a, b) in enumerate(chunks):
                 assert ahead is not None
-                frames = _Frames(ahead.result(), bodies, self.path, dtype)
+                frames = _Frames(ahead.result(), bodies, self.path, dtype, joints_n)
                 if i + 1 < len(chunks):
                     ahead = reader.submit(self._frames, *chunks[i + 1], columns)
                 for bucket in np.unique(buckets[a:b]):
@@ -275,7 +279,7 @@ class Store:
                     while rows.size:
                         if (padding := pending.get(int(bucket))) is None:
                             size = min(episodes_n, left[int(bucket)])
-                            padding = pending[int(bucket)] = _Padding(size, int(bucket), bodies, dtype)
+                            padding = pending[int(bucket)] = _Padding(size, int(bucket), bodies, dtype, joints_n)
                         now, rows = rows[: padding.room], rows[padding.room :]
                         padding.add(now, self._first[now] - self._first[a], self._length[now], frames)
                         if not padding.room:
@@ -409,7 +413,7 @@ def store_hash(store: Store | str | Path) -> str:
 class _Frames:
     """Columns of one table of frames as numpy; poses are [T, N, 7], so that a frame is one run of memory."""
 
-    def __init__(self, table: pa.Table, bodies: tuple[str, ...], path: Path, dtype: Any) -> None:
+    def __init__(self, table: pa.Table, bodies: tuple[str, ...], path: Path, dtype: Any, joints_n: int = 0) -> None:
         table = table.combine_chunks()
         self.time_s = table["t_s"].to_numpy()
         self.valid = table["valid"].to_numpy()
@@ -417,18 +421,20 @@ class _Frames:
         self.poses = np.empty((table.num_rows, len(bodies), 7), dtype)
         for i, b in enumerate(bodies):
             self.poses[:, i] = _matrix(table, f"pose.{b}", 7, path)
+        self.joints = _matrix(table, "joints", joints_n, path) if joints_n else None
 
 
 class _Padding:
     """One padding bucket being filled: a batch's arrays and how many of its episodes are in."""
 
-    def __init__(self, size: int, length: int, bodies: tuple[str, ...], dtype: np.dtype) -> None:
+    def __init__(self, size: int, length: int, bodies: tuple[str, ...], dtype: np.dtype, joints_n: int) -> None:
         self.size, self.length, self.bodies, self.filled = size, length, bodies, 0
         self.rows = np.empty(size, np.int64)
         self.poses = np.empty((size, length, len(bodies), 7), dtype)
         self.time_s = np.empty((size, length), dtype)
         self.width_m = np.empty((size, length), dtype)
         self.valid = np.empty((size, length), bool)
+        self.joints = np.empty((size, length, joints_n), dtype) if joints_n else None
 
     @property
     def room(self) -> int:
@@ -446,6 +452,8 @@ class _Padding:
         width = frames.poses.shape[1] * 7
         flat = self.poses[at].reshape(rows.size, self.length, width)  # a view: the batch is contiguous
         np.take(frames.poses.reshape(-1, width), index, axis=0, out=flat, mode="clip")
+        if self.joints is not None and frames.joints is not None:
+            self.joints[at] = frames.joints[index]
         self.filled += rows.size
 
     def batch(self, success: np.ndarray) -> tuple[np.ndarray, EpisodeBatch]:
@@ -455,6 +463,7 @@ class _Padding:
             valid=self.valid,
             gripper_width_m=self.width_m,
             success=success[self.rows],
+            joints=self.joints,
             bodies=self.bodies,
         )
 

@@ -1,36 +1,63 @@
-"""`jaxeval score`: a Reference and episodes in, `scores.parquet` out. Streams; no Python loop over episodes."""
+"""`jaxeval score`: episodes in, `scores.parquet` out, by any of the metrics. Streams, in one pass over the data."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxeval import align
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Source
-from jaxeval.metrics import geometric as G
-from jaxeval.metrics.fused import FusedQuality, Tables, quality_by_tables, tables
-from jaxeval.report.words import direction_words, gate_words
-from jaxeval.run.fit import quick_jit
-from jaxeval.types import FINDINGS, TRACKING_FINDINGS, EpisodeBatch, Reference
+from jaxeval.metrics.geometric import GeometricParams
+from jaxeval.metrics.kinematic import KinematicParams
+from jaxeval.metrics.smoothness import SmoothnessParams
+from jaxeval.metrics.tracking import TrackingParams
+from jaxeval.run.score_geometric import GeometricScorer, align_to
+from jaxeval.run.score_motion import ArmSetting, KinematicScorer, MotionWriter, SmoothnessScorer, TrackingScorer
+from jaxeval.run.scorer import FRAME, Batch, Scorer, refusals
+from jaxeval.types import EpisodeBatch, Reference
 
-SCORES, FRAME_COSTS, ABOUT = "scores.parquet", "frame_costs.parquet", "score.json"
+SCORES, ABOUT = "scores.parquet", "score.json"
+METRICS = ("geometric", "smoothness", "kinematic", "tracking")
+NOT_ASKED = "geometric quality was not asked for"
+TEXT = ("episode", "task", "group", "gate_reason", "status", "worst_sub_task", "worst_pair", "worst_direction",
+        "initial_condition_id", "initial_condition_hash", "source")  # fmt: skip
+"""Columns that are text even where every row is null."""
+MOTION_COLUMNS = {
+    "smoothness.sparc": "SPARC", "smoothness.jerk_mean_m_s3": "jerk, m/s^3", "smoothness.path_m": "path, m",
+    "smoothness.duration_s": "time, s", "smoothness.idle_s": "idle, s", "kinematic.score": "kinematic score",
+    "kinematic.min_w": "least w",
+}  # fmt: skip
+"""Columns of the printed table, with their titles."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the metrics beside Q are set. ``body``: whose motion smoothness measures (None: the gripper's).
+
+    ``tracks``: estimate -> truth, names of bodies, for the tracking metrics.
+    """
+
+    smoothness: SmoothnessParams = field(default_factory=SmoothnessParams)
+    kinematic: KinematicParams = field(default_factory=KinematicParams)
+    tracking: TrackingParams = field(default_factory=TrackingParams)
+    body: str | None = None
+    arm: ArmSetting = field(default_factory=ArmSetting)
+    tracks: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
     """Scores of every episode as columns (row order of the source), and what was said on the way."""
 
-    columns: dict[str, list[Any] | np.ndarray]
+    columns: dict[str, list[Any]]
     skipped_pairs: tuple[str, ...]
     notes: tuple[str, ...]
     refused: tuple[tuple[str, str], ...]
@@ -39,53 +66,6 @@ class Scores:
     def q(self) -> np.ndarray:
         """Q of every episode; NaN where `status` is not "ok"."""
         return np.asarray(self.columns["Q"], float)
-
-
-def scored_bodies(reference: Reference, present: tuple[str, ...]) -> tuple[str, ...]:
-    """Bodies of the reference's spec that the episodes have. InputError when no pair can be scored."""
-    spec = reference.spec
-    bodies = tuple(b.name for b in spec.bodies if b.name in present)
-    if not G.scored_pairs(reference, bodies):
-        wanted = ", ".join(p.name for p in reference.pairs)
-        raise InputError(
-            f"the episodes hold the bodies {', '.join(present)}; expected those of the reference's pairs ({wanted}); "
-            "use a reference of this task or rename the bodies"
-        )
-    return bodies
-
-
-@partial(jax.jit, static_argnames=("bodies",))
-def score_batch(
-    batch: EpisodeBatch, made: Tables, reference: Reference, params: G.GeometricParams, *, bodies: tuple[str, ...]
-) -> tuple[FusedQuality, align.Alignment]:
-    """(quality and parts, alignment) of a padded batch; ``made`` are :func:`jaxeval.metrics.fused.tables`."""
-    aligned = align_to(batch, reference, bodies=bodies)
-    poses, success = jnp.asarray(batch.poses), jnp.asarray(batch.success)
-    quality = quality_by_tables(poses, aligned, success, made, reference=reference, params=params, bodies=bodies)
-    return quality, aligned
-
-
-@cache
-def _once() -> tuple[Callable[..., Tables], Callable[..., G.Departure]]:
-    """:func:`fused.tables` and :func:`geometric.explain_frame` over episodes, compiled quickly: they run briefly."""
-
-    def explain(poses: Any, bins: Any, pairs: Any, found: Any, reference: Any, *, bodies: tuple[str, ...]) -> Any:
-        return jax.vmap(partial(G.explain_frame, found=found, reference=reference, bodies=bodies))(poses, bins, pairs)
-
-    return quick_jit(tables, static_argnames=("bodies",)), quick_jit(explain, static_argnames=("bodies",))
-
-
-def align_to(batch: EpisodeBatch, reference: Reference, *, bodies: tuple[str, ...]) -> align.Alignment:
-    """Alignment of every episode of a batch with the sub-tasks of a reference."""
-    one = partial(
-        align.align_episode,
-        spec=reference.spec,
-        bodies=bodies,
-        bins_n=reference.bins_n,
-        mean_duration_s=reference.duration_s,
-    )
-    signals = (batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
-    return jax.vmap(one)(*(jnp.asarray(x) for x in signals))
 
 
 def full_batch(rows: np.ndarray, batch: EpisodeBatch) -> tuple[int, EpisodeBatch]:
@@ -98,10 +78,12 @@ def full_batch(rows: np.ndarray, batch: EpisodeBatch) -> tuple[int, EpisodeBatch
 
 
 def score(
-    reference: Reference,
+    reference: Reference | None,
     source: Source,
-    params: G.GeometricParams | None = None,
+    params: GeometricParams | None = None,
     *,
+    metrics: Sequence[str] | None = None,
+    settings: Settings | None = None,
     out: str | Path | None = None,
     frames: bool = False,
     batch_n: int = 1024,
@@ -110,135 +92,119 @@ def score(
 ) -> Scores:
     """Score every episode of a source; with `out`, also write `scores.parquet` and `score.json` there.
 
-    `frames` adds `frame_costs.parquet` (a row a frame). `batch_n` episodes go to the device at a time. An episode that
-    cannot be judged keeps its row: Q is null and `status` says why. InputError when the source is of another task, when
-    no pair can be scored, or when `out` cannot be written; nothing half-written is left.
+    ``metrics`` is any subset of METRICS; by default Q with a reference, and smoothness without one. With a reference,
+    motion is told per sub-task too. `frames` adds `frame_costs.parquet` (geometric) and `frame_motion.parquet` (the
+    rest), a row a frame. `batch_n` episodes go to the device at a time. An episode that cannot be judged keeps its row:
+    its numbers are null and a status says why. InputError when the source is of another task than the reference, when a
+    metric lacks what it needs, or when `out` cannot be written; nothing half-written is left.
     """
-    params = (params or G.GeometricParams()).check()
-    spec = reference.spec
-    if source.task != spec.name:
+    chosen = _checked(metrics, reference)
+    settings = settings or Settings()
+    if reference is not None and source.task != reference.spec.name:
         raise InputError(
-            f"{source.parts[0].path}: episodes of task '{source.task}', expected '{spec.name}' as in the reference; "
-            "fit a reference of that task or give other episodes"
+            f"{source.parts[0].path}: episodes of task '{source.task}', expected '{reference.spec.name}' as in the "
+            "reference; fit a reference of that task or give other episodes"
         )
-    bodies = scored_bodies(reference, source.bodies)
-    skipped = tuple(p.name for p in reference.pairs if p.a not in bodies or p.b not in bodies)
-    notes = [str(f) for f in source.findings if f.severity != "info"]
-    if skipped:
-        missing = [b.name for b in spec.bodies if b.name not in bodies]
-        over = ", ".join(_passed_over(reference, bodies)) or "none"
-        notes.append(
-            f"{source.parts[0].path}: no body {', '.join(missing)}, so {', '.join(skipped)} are not scored and "
-            f"sub-tasks that depend on it alone are passed over ({over}); "
-            "record it (for the gripper: obs_mode=state_dict) to score them"
-        )
-    table = source.table()
     folder = _open_folder(out) if out is not None else None
-    collected: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
-    fold, explain = _once()
-    made = fold(reference, params, bodies=bodies)
-    writer = _FrameWriter(folder, reference) if folder is not None and frames else None
+    notes = [str(f) for f in source.findings if f.severity != "info"]
+    scorers = _scorers(chosen, reference, source, params or GeometricParams(), settings, folder if frames else None)
+    geometric = next((s for s in scorers if isinstance(s, GeometricScorer)), None)
+    if geometric is not None and (note := geometric.note(source.parts[0].path)):
+        notes.append(note)
+    writers: list[Any] = [w for w in (geometric and geometric.writer,) if w]
+    motion = MotionWriter(folder) if folder is not None and frames and len(scorers) > len(writers) else None
+    writers += [motion] if motion else []
+    table = source.table()
+    length = np.asarray(table["length"])
+    seen: list[np.ndarray] = []
+    measured: dict[str, list[dict[str, np.ndarray]]] = {s.name: [] for s in scorers}
+    bodies = tuple(dict.fromkeys(b for s in scorers for b in s.bodies)) or source.bodies[:1]
+    stream = source.batches(bodies=bodies, episodes_n=batch_n, joints=any(s.joints for s in scorers))
     try:
-        for rows, batch in _with_progress(
-            source.batches(bodies=bodies, episodes_n=batch_n), source.n_episodes, progress
-        ):
-            n, filled = full_batch(rows, batch)
-            quality, aligned = score_batch(filled, made, reference, params, bodies=bodies)
-            frame, episode = np.asarray(quality.worst_frame), np.arange(len(quality.worst_frame))
-            at = (filled.poses[episode, frame], np.asarray(aligned.bins)[episode, frame], quality.worst_pair)
-            worst = explain(*at, made.found, reference, bodies=bodies)
-            collected.append((rows, {k: np.asarray(v)[:n] for k, v in _small(quality, aligned, worst).items()}))
-            if writer is not None:
-                writer.add(rows, batch, np.asarray(quality.frame_pair_cost)[:n], np.asarray(aligned.bins)[:n])
-        columns = _columns(table, collected, reference, skipped)
+        for rows, data in _with_progress(stream, source.n_episodes, progress):
+            n, filled = full_batch(rows, data)
+            aligned = None
+            if reference is not None:
+                aligned = geometric.align(filled) if geometric else align_to(filled, reference, bodies=bodies)
+            batch = Batch(filled, n, rows, length[rows], aligned)
+            of_frames: dict[str, np.ndarray] = {}
+            for scorer in scorers:
+                got = scorer.measure(batch)
+                of_frames |= {k: v for k, v in got.items() if k.startswith(FRAME)}
+                measured[scorer.name].append({k: v for k, v in got.items() if not k.startswith(FRAME)})
+            if motion is not None and of_frames:
+                motion.add(batch, of_frames)
+            seen.append(rows)
+        for writer in writers:
+            writer.close()
+        task = source.task if reference is None else reference.spec.name
+        columns = _columns(table, task, scorers, np.concatenate(seen), measured)
+        skipped = geometric.skipped if geometric else ()
         scores = Scores(columns, skipped, tuple(notes), tuple((str(p), s) for p, s in source.refused))
         if folder is not None:
-            if writer is not None:
-                writer.close()
-            _write(folder, scores, reference, params, about or {})
+            about = _about(scores, reference, params, chosen, settings, about or {})
+            _write(folder, scores, about)
     finally:
-        if writer is not None:
+        for writer in writers:
             writer.abandon()
     return scores
 
 
-def _passed_over(reference: Reference, bodies: tuple[str, ...]) -> tuple[str, ...]:
-    """Sub-tasks none of whose predicates can be asked for want of a body."""
-    spec = reference.spec
-    return tuple(s.name for s in spec.sub_tasks if all(align.missing_bodies(u, spec, bodies) for u in s.until))
+def _checked(metrics: Sequence[str] | None, reference: Reference | None) -> tuple[str, ...]:
+    """Metrics asked for, in the order of METRICS."""
+    if metrics is None:
+        return ("geometric",) if reference is not None else ("smoothness",)
+    wanted = METRICS if list(metrics) == ["all"] else tuple(metrics)
+    if unknown := [m for m in wanted if m not in METRICS]:
+        raise InputError(f"metrics: no metric '{unknown[0]}'; expected any of {', '.join(METRICS)}; correct the name")
+    if not wanted:
+        raise InputError(f"metrics is empty; expected any of {', '.join(METRICS)}; name at least one")
+    if "geometric" in wanted and reference is None:
+        raise InputError(
+            "metrics: geometric quality needs a reference, found none; "
+            "fit one with `jaxeval fit` and give reference=PATH, or leave geometric out"
+        )
+    return tuple(m for m in METRICS if m in wanted)
 
 
-def _small(quality: FusedQuality, aligned: align.Alignment, worst: G.Departure) -> dict[str, Any]:
-    kept = ("q", "gate_free", "gate_code", "gate_index", "status", "pair_cost", "sub_task_cost")
-    where = ("worst_frame", "worst_pair", "worst_sub_task")
-    return (
-        {name: getattr(quality, name) for name in kept + where}
-        | {"ends": aligned.ends, "reached": aligned.reached, "bins_valid": jnp.any(aligned.bins >= 0, axis=1)}
-        | {"started_s": aligned.started_s, "ended_s": aligned.ended_s}
-        | {"worst_z": worst.z, "worst_deviation": worst.deviation, "worst_axis": worst.axis}
-    )
+def _scorers(
+    chosen: tuple[str, ...],
+    reference: Reference | None,
+    source: Source,
+    params: GeometricParams,
+    settings: Settings,
+    frames_to: Path | None,
+) -> list[Scorer]:
+    s = settings
+    make: dict[str, Any] = {
+        "geometric": lambda: GeometricScorer(reference, params, source.bodies, frames_to),  # type: ignore[arg-type]
+        "smoothness": lambda: SmoothnessScorer(source, reference, s.smoothness, s.body),
+        "kinematic": lambda: KinematicScorer(source, reference, s.kinematic, s.arm),
+        "tracking": lambda: TrackingScorer(source, reference, s.tracking, s.tracks),
+    }
+    return [make[name]() for name in chosen]
 
 
 def _columns(
     table: dict[str, list[Any]],
-    collected: list[tuple[np.ndarray, dict[str, np.ndarray]]],
-    reference: Reference,
-    skipped: tuple[str, ...],
-) -> dict[str, Any]:
+    task: str,
+    scorers: list[Scorer],
+    seen: np.ndarray,
+    measured: dict[str, list[dict[str, np.ndarray]]],
+) -> dict[str, list[Any]]:
     """Columns of `scores.parquet`, in row order; the contract's first."""
-    order = np.argsort(np.concatenate([rows for rows, _ in collected]), kind="stable")
-    got = {k: np.concatenate([part[k] for _, part in collected])[order] for k in collected[0][1]}
-    n, spec = len(order), reference.spec
-    status = got["status"].copy()
-    findings = [frozenset(f or ()) for f in table["findings"]]
-    errors = {code for code, (severity, _) in FINDINGS.items() if severity == "error"}
-    texts = [G.STATUS_SENTENCES[int(s)] for s in status]
-    for i, codes in enumerate(findings):
-        if bad := sorted(codes & errors):
-            status[i] = G.STATUS_TRACKING if codes & TRACKING_FINDINGS else G.STATUS_INPUT
-            texts[i] = f"{G.STATUS_SENTENCES[int(status[i])]}: {FINDINGS[bad[0]][1]}"
-    ok = status == G.STATUS_OK
-    code, index = got["gate_code"], got["gate_index"]
-    pairs = [p.name for p in reference.pairs]
-    judged = ok & (got["gate_free"] < 1)
-    words = [
-        direction_words(reference.pairs[p], d, v) if j else None
-        for p, d, v, j in zip(got["worst_pair"], got["worst_deviation"], got["worst_axis"], judged, strict=True)
-    ]
-
-    def where(values: Any, mask: np.ndarray) -> list[Any]:
-        return [v if m else None for v, m in zip(values, mask, strict=True)]
-
-    columns: dict[str, Any] = {
-        "episode": table["episode_id"],
-        "task": [spec.name] * n,
-        "group": table["group"],
-        "Q": where(got["q"].astype(float).tolist(), ok),
-        "gate": where((code == G.GATE_OPEN).tolist(), ok),
-        "gate_reason": [
-            gate_words(reference, int(c), int(i)) if k else None for c, i, k in zip(code, index, ok, strict=True)
-        ],
-        "valid": ok.tolist(),
-        "status": texts,
-        "gate_free_Q": where(got["gate_free"].astype(float).tolist(), ok),
-        "mean_cost": where((-np.log(np.maximum(got["gate_free"].astype(float), 1e-300))).tolist(), ok),
-    }
-    for j, name in enumerate(pairs):
-        shown = ok & (name not in skipped)
-        columns[f"cost.{name}"] = where(got["pair_cost"][:, j].astype(float).tolist(), shown)
-    for p, sub_task in enumerate(spec.sub_tasks):
-        columns[f"sub_task_cost.{sub_task.name}"] = where(got["sub_task_cost"][:, p].astype(float).tolist(), ok)
-        columns[f"sub_task_end_s.{sub_task.name}"] = where(
-            got["ended_s"][:, p].astype(float).tolist(), ok & got["reached"][:, p]
-        )
-    columns |= {
-        "worst_sub_task": where([spec.sub_tasks[int(p)].name for p in got["worst_sub_task"]], judged),
-        "worst_pair": where([pairs[int(j)] for j in got["worst_pair"]], judged),
-        "worst_frame": where(got["worst_frame"].tolist(), judged),
-        "worst_direction": words,
-        "worst_z": where(got["worst_z"].astype(float).tolist(), judged),
-        "findings": [sorted(f) for f in findings],
-    }
+    order, n = np.argsort(seen, kind="stable"), len(seen)
+    refused = refusals(table["findings"])
+    columns: dict[str, list[Any]] = {"episode": table["episode_id"], "task": [task] * n, "group": table["group"]}
+    none: list[Any] = [None] * n
+    # without geometric quality an episode is valid when nothing at the door forbids judging it
+    columns |= {"Q": none, "gate": none, "gate_reason": none, "valid": [r is None for r in refused]}
+    columns["status"] = [r or NOT_ASKED for r in refused]
+    for scorer in scorers:
+        parts = measured[scorer.name]
+        whole = {k: np.concatenate([p[k] for p in parts])[order] for k in parts[0]}
+        columns |= scorer.columns(whole, refused)
+    columns["findings"] = [sorted(set(f or ())) for f in table["findings"]]
     for name in ("length", "success_once", "success_at_end", "seed", "speed", "initial_condition_id",
                  "initial_condition_hash", "source"):  # fmt: skip
         columns[name] = table[name]
@@ -249,6 +215,8 @@ def table(scores: Scores) -> str:
     """Mean Q by group, closed gates and the relation that broke most often, as text."""
     c = scores.columns
     group, q = np.asarray(c["group"], object), scores.q
+    if "worst_pair" not in c:
+        return _motion_table(c, group)
     gate, pair = np.asarray(c["gate"], object), np.asarray(c["worst_pair"], object)
     lines = [
         f"{'group':24}{'episodes':>9}{'mean Q':>9}{'min':>8}{'max':>8}{'gate closed':>13}"
@@ -269,6 +237,18 @@ def table(scores: Scores) -> str:
     return "\n".join(lines)
 
 
+def _motion_table(c: dict[str, list[Any]], group: np.ndarray) -> str:
+    """Means of the motion metrics by group, as text; "-" where none is known."""
+    shown = [(name, title) for name, title in MOTION_COLUMNS.items() if name in c]
+    lines = [f"{'group':24}{'episodes':>9}" + "".join(f"{title:>16}" for _, title in shown)]
+    for name in dict.fromkeys(group):
+        mine = np.flatnonzero(group == name)
+        values = [[v for i in mine if (v := c[column][i]) is not None] for column, _ in shown]
+        told = "".join(f"{np.mean(v):16.3f}" if v else f"{'-':>16}" for v in values)
+        lines.append(f"{name or '-':24}{len(mine):>9}{told}")
+    return "\n".join(lines)
+
+
 # ----------------------------------------------------------------------------------------------------------- writing
 
 
@@ -286,80 +266,61 @@ def _open_folder(out: str | Path) -> Path:
     return folder
 
 
-def _write(
-    folder: Path, scores: Scores, reference: Reference, params: G.GeometricParams, about: dict[str, Any]
-) -> None:
+def _write(folder: Path, scores: Scores, about: dict[str, Any]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    text = {"episode", "task", "group", "gate_reason", "status", "worst_sub_task", "worst_pair", "worst_direction",
-            "initial_condition_id", "initial_condition_hash", "source"}  # fmt: skip
-    types = {name: pa.string() for name in text} | {
-        "Q": pa.float64(), "gate": pa.bool_(), "valid": pa.bool_(), "gate_free_Q": pa.float64(),
-        "mean_cost": pa.float64(), "worst_frame": pa.int32(), "worst_z": pa.float64(), "length": pa.int32(),
-        "success_once": pa.bool_(), "success_at_end": pa.bool_(), "seed": pa.int64(), "speed": pa.float64(),
-        "findings": pa.list_(pa.string()),
-    }  # fmt: skip
-    arrays = {name: pa.array(list(v), types.get(name, pa.float64())) for name, v in scores.columns.items()}
+    types = {
+        "gate": pa.bool_(), "valid": pa.bool_(), "worst_frame": pa.int32(), "length": pa.int32(),
+        "success_once": pa.bool_(), "success_at_end": pa.bool_(), "seed": pa.int64(), "findings": pa.list_(pa.string()),
+    } | {name: pa.string() for name in TEXT}  # fmt: skip
+
+    def array(name: str, values: list[Any]) -> Any:
+        text = any(isinstance(v, str) for v in values)
+        return pa.array(list(values), types.get(name, pa.string() if text else pa.float64()))
+
     part = folder / f".{SCORES}.writing"
     try:
-        pq.write_table(pa.table(arrays), part, compression="zstd")
+        pq.write_table(pa.table({k: array(k, v) for k, v in scores.columns.items()}), part, compression="zstd")
         os.replace(part, folder / SCORES)
     finally:
         part.unlink(missing_ok=True)
-    told = {
-        "task": reference.spec.name,
-        "params": {f.name: _plain(getattr(params, f.name)) for f in dataclasses.fields(params)},  # type: ignore[arg-type]
-        "pairs": [p.name for p in reference.pairs],
-        "sub_tasks": [s.name for s in reference.spec.sub_tasks],
-        "bins_n": reference.bins_n,
+    part = folder / f".{ABOUT}.writing"
+    part.write_text(json.dumps(about, indent=1) + "\n")
+    os.replace(part, folder / ABOUT)
+
+
+def _about(
+    scores: Scores,
+    reference: Reference | None,
+    params: GeometricParams | None,
+    chosen: tuple[str, ...],
+    settings: Settings,
+    about: dict[str, Any],
+) -> dict[str, Any]:
+    """What `score.json` says: the metrics and how they were set, and what was noticed."""
+    told: dict[str, Any] = {"metrics": list(chosen), "task": scores.columns["task"][0]}
+    if reference is not None:
+        told |= {
+            "params": _plain(params or GeometricParams()),
+            "pairs": [p.name for p in reference.pairs],
+            "sub_tasks": [s.name for s in reference.spec.sub_tasks],
+            "bins_n": reference.bins_n,
+        }
+    return told | {
+        "settings": {name: _plain(getattr(settings, name)) for name in ("smoothness", "kinematic", "tracking", "arm")}
+        | {"body": settings.body, "tracks": [list(t) for t in settings.tracks]},
         "skipped_pairs": list(scores.skipped_pairs),
         "notes": list(scores.notes),
         "refused": [list(r) for r in scores.refused],
         **about,
     }
-    part = folder / f".{ABOUT}.writing"
-    part.write_text(json.dumps(told, indent=1) + "\n")
-    os.replace(part, folder / ABOUT)
 
 
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (str, bool)) else float(value)
-
-
-class _FrameWriter:
-    """`frame_costs.parquet`: episode (row of scores.parquet), frame, t_s, progress bin, cost in all and by pair."""
-
-    def __init__(self, folder: Path, reference: Reference) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        self.pairs = [p.name for p in reference.pairs]
-        kinds = [("episode", pa.int64()), ("frame", pa.int32()), ("t_s", pa.float64()), ("progress_bin", pa.int32())]
-        kinds += [("cost", pa.float32())] + [(f"cost.{name}", pa.float32()) for name in self.pairs]
-        self.schema = pa.schema(kinds)
-        self.part, self.path = folder / f".{FRAME_COSTS}.writing", folder / FRAME_COSTS
-        self.writer = pq.ParquetWriter(self.part, self.schema, compression="zstd")
-
-    def add(self, rows: np.ndarray, batch: EpisodeBatch, cost: np.ndarray, bins: np.ndarray) -> None:
-        """Rows of a batch's valid frames; `cost` [B, J, T]."""
-        import pyarrow as pa
-
-        b, t = np.nonzero(bins >= 0)
-        by_pair = np.moveaxis(cost, 1, 2)[b, t]  # [F, J]
-        arrays = [rows[b], t.astype(np.int32), batch.time_s[b, t].astype(float), bins[b, t], by_pair.sum(axis=1)]
-        arrays += list(by_pair.T)
-        self.writer.write_table(pa.table([pa.array(x) for x in arrays], schema=self.schema))
-
-    def close(self) -> None:
-        """Finish the file and give it its name."""
-        self.writer.close()
-        os.replace(self.part, self.path)
-
-    def abandon(self) -> None:
-        """Remove what is unfinished; nothing after :meth:`close`."""
-        self.writer.close()
-        self.part.unlink(missing_ok=True)
+def _plain(params: Any) -> dict[str, Any]:
+    """Fields of a frozen dataclass as JSON has them."""
+    values = {f.name: getattr(params, f.name) for f in dataclasses.fields(params)}
+    return {k: v if v is None or isinstance(v, (str, bool, int, tuple)) else float(v) for k, v in values.items()}
 
 
 def _with_progress(batches: Iterator[Any], total: int, show: bool) -> Iterator[Any]:

@@ -42,7 +42,7 @@ def test_store_and_file_speak_alike() -> None:
 
 def test_batches_of_several_parts_count_rows_through() -> None:
     both = open_source([FILE, STORE])
-    assert both.n_episodes == 43 and both.bodies == ("cubeA", "cubeB", "table")
+    assert both.n_episodes == 43 and both.bodies == ("cubeA", "cubeB", "table", "tcp")
     episodes = list(both.iter_episodes())
     rows: list[int] = []
     for index, batch in both.batches(bodies=("cubeB", "cubeA"), episodes_n=8, dtype=np.float64):
@@ -76,7 +76,7 @@ def test_a_folder_is_searched_and_a_bad_file_costs_itself(tmp_path: Path) -> Non
     assert [p.path.name for p in found.parts] == ["a.h5", "whole"]
     assert [p.name for p, _ in found.refused] == ["b.hdf5", "broken"]
     assert "Git-LFS pointer" in found.refused[0][1] and "episodes.parquet" in found.refused[1][1]
-    assert {f.code for f in found.findings} >= {"no_json", "no_tcp"}
+    assert {f.code for f in found.findings} >= {"no_json", "tcp_by_forward_kinematics"}
     assert open_source(tmp_path / "wh*").n_episodes == 40
     with pytest.raises(InputError, match="Git-LFS pointer"):
         open_source(tmp_path / "b.hdf5")
