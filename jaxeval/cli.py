@@ -10,9 +10,11 @@ from typing import Any
 
 VERBS = {
     "fit": "learn a reference from demonstrations",
-    "score": "geometric quality Q of every execution, against a reference",
+    "score": "geometric quality, smoothness, kinematics, tracking: any of them, of every execution",
     "report": "one self-contained HTML of a scored set",
     "demo": "all three on the bundled ManiSkill executions",
+    "inspect": "what a file holds, and what each metric would lack",
+    "convert": "a store from any file; LeRobotDataset and TUM from any store",
 }
 
 
@@ -55,6 +57,8 @@ def _hydra(verb: str, overrides: list[str]) -> int:
             print(f"jaxeval {verb}: interrupted; nothing half-written was left", file=sys.stderr)
             code = 130
 
+    if verb in ("inspect", "convert"):  # a path may stand alone: jaxeval inspect FILE
+        overrides = [f"episodes='{o}'" if "=" not in o and not o.startswith("-") else o for o in overrides]
     sys.argv = [f"jaxeval {verb}", *overrides]
     try:
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=verb)(task)()
@@ -105,12 +109,44 @@ def _params(config: Any) -> Any:
         raise InputError(f"{error}; correct the setting") from error
 
 
-def _source(episodes: Any) -> Any:
-    from omegaconf import ListConfig
+def _settings(config: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    from jaxeval.io.errors import InputError
+    from jaxeval.metrics.kinematic import KinematicParams
+    from jaxeval.metrics.smoothness import SmoothnessParams
+    from jaxeval.metrics.tracking import TrackingParams
+    from jaxeval.run.score import Settings
+    from jaxeval.run.score_motion import ArmSetting
+
+    told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    smoothness, kinematic, tracking = (dict(told[k]) for k in ("smoothness", "kinematic", "tracking"))
+    base = kinematic.pop("T_world_base")
+    try:
+        arm = ArmSetting(
+            T_world_base=None if base is None else tuple(map(float, base)),
+            **{k: kinematic.pop(k) for k in ("robot", "base_link", "tip_link", "pool")},
+        )
+        return Settings(
+            body=smoothness.pop("body"),
+            tracks=tuple((tracking.pop("tracks") or {}).items()),
+            smoothness=SmoothnessParams(**smoothness).check(),
+            kinematic=KinematicParams(**kinematic).check(),
+            tracking=TrackingParams(**tracking).check(),
+            arm=arm,
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{error}; correct the setting") from error
+
+
+def _source(episodes: Any, options: Any = None) -> Any:
+    from omegaconf import ListConfig, OmegaConf
 
     from jaxeval.io.source import open_source
 
-    source = open_source(list(episodes) if isinstance(episodes, ListConfig) else str(episodes))
+    given: dict[str, Any] = {} if options is None else OmegaConf.to_container(options, resolve=True)  # type: ignore[assignment]
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    source = open_source(list(episodes) if isinstance(episodes, ListConfig) else str(episodes), **given)
     for _, sentence in source.refused:
         print(f"refused: {sentence}", file=sys.stderr)
     return source
@@ -149,15 +185,24 @@ def _score(config: Any) -> None:
     from jaxeval.io.reference import load_reference
     from jaxeval.run import score as run
 
-    _required(config, "reference", "episodes")
-    params = _params(config)
-    reference, about = load_reference(config.reference)
-    source = _source(config.episodes)
+    _required(config, "episodes")
+    params, settings = _params(config), _settings(config)
+    reference, about = (None, {}) if config.reference is None else load_reference(config.reference)
+    source = _source(config.episodes, config.options)
     out = _out(config)
+    chosen = config.metrics
     scores = run.score(
-        reference, source, params, out=out, frames=config.frames, batch_n=config.batch_n, progress=True,
-        about={"reference": str(config.reference), "demonstrations": about},
-    )  # fmt: skip
+        reference,
+        source,
+        params,
+        metrics=None if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen),
+        settings=settings,
+        out=out,
+        frames=config.frames,
+        batch_n=config.batch_n,
+        progress=True,
+        about={} if reference is None else {"reference": str(config.reference), "demonstrations": about},
+    )
     for note in scores.notes:
         print(f"note: {note}", file=sys.stderr)
     print(run.table(scores))
@@ -178,7 +223,38 @@ def _demo(config: Any) -> None:
     print(f"report: {demo(_out(config), _params(config))}")
 
 
-_WORK: dict[str, Callable[[Any], None]] = {"fit": _fit, "score": _score, "report": _report, "demo": _demo}
+def _inspect(config: Any) -> None:
+    import json
+
+    from jaxeval.run import inspect as run
+    from jaxeval.run.score import open_folder
+
+    _required(config, "episodes")
+    found = run.inspect(_source(config.episodes, config.options), episodes_n=config.episodes_n, progress=True)
+    print(run.text(found))
+    if config.out is not None:
+        path = open_folder(config.out) / "inspection.json"
+        path.write_text(json.dumps(run.as_json(found), indent=1) + "\n")
+        print(f"inspection: {path}")
+
+
+def _convert(config: Any) -> None:
+    from omegaconf import OmegaConf
+
+    from jaxeval.run import convert as run
+
+    _required(config, "episodes", "out")
+    told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    keys = ("to", "task", "group", "rename", "bodies", "clean", "fps", "precision", "overwrite")
+    made = run.convert(
+        _source(config.episodes, config.options), config.out, progress=True, **{k: told[k] for k in keys}
+    )
+    print(run.text(made))
+    print(f"{made.kind}: {made.path}")
+
+
+_WORK: dict[str, Callable[[Any], None]] = {"fit": _fit, "score": _score, "report": _report, "demo": _demo,
+    "inspect": _inspect, "convert": _convert}  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main())

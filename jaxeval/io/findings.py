@@ -1,4 +1,4 @@
-"""What a reader noticed about a file, collected one of a code; each format keeps its table of codes beside its reader."""
+"""What a reader noticed about a file, collected one of a code; each format has its own table of codes."""
 
 from __future__ import annotations
 

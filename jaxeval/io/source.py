@@ -12,15 +12,24 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import resources
+from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from jaxeval.io.bop import is_bop, read_bop
 from jaxeval.io.errors import InputError
+from jaxeval.io.lerobot import is_lerobot, read_lerobot
 from jaxeval.io.maniskill import read_maniskill
+from jaxeval.io.mcap import is_mcap, read_mcap
 from jaxeval.io.recordings import read_recordings
+from jaxeval.io.robolab import is_robolab, read_robolab
+from jaxeval.io.robomimic import is_robomimic, read_robomimic
+from jaxeval.io.rosbag2 import is_rosbag2, read_rosbag2
 from jaxeval.io.store import Store, open_store
+from jaxeval.io.trajectories import is_euroc, is_tum, is_tum_folder, read_euroc, read_tum, read_tum_folder
+from jaxeval.robots import load_robot
 from jaxeval.types import Episode, EpisodeBatch, Finding, bucket_length, pad_episodes
 
 BUNDLED = "bundled:"
@@ -62,7 +71,8 @@ class Loaded:
     def __init__(self, path: Path, episodes: list[Episode], findings: list[Finding]) -> None:
         if not episodes:
             raise InputError(f"{path}: it holds no episodes, expected at least 1; check how it was recorded")
-        self.path, self.findings = path, findings
+        episodes, differ = _same_bodies(path, episodes)
+        self.path, self.findings = path, [*findings, *differ]
         self.episode_findings = [tuple(f.code for f in e.check()) for e in episodes]
         self.episodes = [e.prepared() for e in episodes]
         self.task, self.bodies, self.n_episodes = episodes[0].task, episodes[0].bodies, len(episodes)
@@ -91,6 +101,25 @@ class Loaded:
             total.update(json.dumps(told).encode() + e.poses.astype(np.float32).tobytes())
             total.update(e.time_s.tobytes() + e.valid.tobytes())
         return total.hexdigest()
+
+
+def _same_bodies(path: Path, episodes: list[Episode]) -> tuple[list[Episode], list[Finding]]:
+    """The episodes with the bodies that all of them have, and a finding where some have more."""
+    common = tuple(b for b in episodes[0].bodies if all(b in e.bodies for e in episodes))
+    if all(e.bodies == common for e in episodes):
+        return episodes, []
+    dropped = sorted({b for e in episodes for b in e.bodies} - set(common))
+    if not common:
+        raise InputError(f"{path}: its episodes share no body; expected one scene a file; split the file")
+
+    def only(e: Episode) -> Episode:
+        order = [e.bodies.index(b) for b in common]
+        half = None if e.half_size_m is None else e.half_size_m[order]
+        return replace(e, poses=e.poses[:, order], half_size_m=half, bodies=common)
+
+    found = f"not every episode has {', '.join(dropped)}" if dropped else "episodes list their bodies in other orders"
+    finding = Finding("other_bodies", "warning", str(path), found, "one scene a file", f"{', '.join(common)} are kept")
+    return [only(e) for e in episodes], [finding]
 
 
 def _pad(
@@ -126,23 +155,42 @@ def _pad(
 
 # ------------------------------------------------------------------------------------------------------- readers
 
+Read = Callable[..., tuple[list[Episode], list[Finding]]]
+
 
 @dataclass(frozen=True)
 class Reader:
-    """A format: whether a path is of it, and how to open it."""
+    """A format: whether a path is of it, how to open it, and the options that it takes."""
 
     name: str
     accepts: Callable[[Path], bool]
-    open: Callable[[Path], Part]
+    open: Callable[..., Part]
+    options: tuple[str, ...] = ()
+    says: str = ""  # what the format itself fixes: quaternion order, units, clock
 
 
 READERS: list[Reader] = []
 """Asked in this order; the first that accepts a path opens it."""
 
 
-def register(name: str, accepts: Callable[[Path], bool], open: Callable[[Path], Part]) -> None:
-    """Add a format, asked before those there are: ``register("x", suffix(".x"), lambda p: Loaded(p, f(p), []))``."""
-    READERS.insert(0, Reader(name, accepts, open))
+def register(
+    name: str,
+    accepts: Callable[[Path], bool],
+    open: Callable[..., Part],
+    options: tuple[str, ...] = (),
+    says: str = "",
+) -> None:
+    """Add a format, asked before those there are: ``register("x", suffix(".x"), lambda p: Loaded(p, f(p), []))``.
+
+    ``open`` is given those of ``options`` that the user set, by name.
+    """
+    READERS.insert(0, Reader(name, accepts, open, options, says))
+
+
+def register_file(name: str, accepts: Callable[[Path], bool], read: Read, says: str) -> None:
+    """Add a format read whole into memory; the keyword-only parameters of ``read`` are its options."""
+    options = tuple(p.name for p in signature(read).parameters.values() if p.kind is p.KEYWORD_ONLY)
+    register(name, accepts, lambda path, **given: Loaded(path, *read(path, **given)), options, says)
 
 
 def suffix(*suffixes: str) -> Callable[[Path], bool]:
@@ -155,9 +203,30 @@ def marker(file: str) -> Callable[[Path], bool]:
     return lambda path: path.is_dir() and (path / file).exists()
 
 
-register("ManiSkill trajectory (.h5)", suffix(".h5", ".hdf5"), lambda path: Loaded(path, *read_maniskill(path)))
-register("recording (.npz)", suffix(".npz"), lambda path: Loaded(path, read_recordings(path), []))
-register("jaxeval store (folder)", marker("meta.json"), open_store)
+def _read_lerobot(path: Path, *, robot: str | None = None) -> tuple[list[Episode], list[Finding]]:
+    return read_lerobot(path, robot=None if robot is None else load_robot(robot))
+
+
+def _read_npz(path: Path) -> tuple[list[Episode], list[Finding]]:
+    return read_recordings(path), []
+
+
+# Damaged files still end in their suffix, so a suffix has a reader of last resort, registered before those that look.
+for _name, _accepts, _read, _says in (
+    ("ManiSkill trajectory (.h5, .hdf5)", suffix(".h5", ".hdf5"), read_maniskill, "wxyz, metres, 1/control_freq"),
+    ("robomimic (.hdf5)", is_robomimic, read_robomimic, "xyzw, metres, 1/control_freq"),
+    ("RoboLab (.hdf5)", is_robolab, read_robolab, "wxyz, metres, simulation step"),
+    ("recording (.npz)", suffix(".npz"), _read_npz, "wxyz, metres, 1/control_freq"),
+    ("TUM (.txt, .tum)", is_tum, read_tum, "xyzw, metres, stamps in seconds"),
+    ("EuRoC (.csv)", is_euroc, read_euroc, "order and units by column name, stamps in nanoseconds"),
+    ("BOP results (.csv)", is_bop, read_bop, "rotation matrices, millimetres, im_id/fps"),
+    ("TUM or EuRoC files of one motion (folder)", is_tum_folder, read_tum_folder, "as TUM and EuRoC"),
+    ("MCAP (.mcap)", is_mcap, read_mcap, "xyzw, metres, header stamps"),
+    ("rosbag2 (folder, .db3)", is_rosbag2, read_rosbag2, "xyzw, metres, header stamps"),
+    ("LeRobotDataset v2.1, v3.0 (folder)", is_lerobot, _read_lerobot, "order by feature name, timestamp in seconds"),
+):
+    register_file(_name, _accepts, _read, _says)
+register("jaxeval store (folder)", marker("meta.json"), open_store, says="wxyz, metres, stamps in seconds")
 
 
 # ------------------------------------------------------------------------------------------------------- sources
@@ -249,19 +318,26 @@ def _table(part: Part) -> dict[str, list[Any]]:
     return table | {"length": [e.n_frames for e in episodes], "findings": [list(f) for f in findings]}
 
 
-def open_source(spec: str | Path | list[str | Path] | tuple[str | Path, ...]) -> Source:
+def open_source(spec: str | Path | list[str | Path] | tuple[str | Path, ...], **options: Any) -> Source:
     """Open what `spec` names: a store, a file, a folder of those (searched through), a glob, ``bundled:NAME``, a list.
 
+    ``options`` are what a format cannot say of itself, such as ``fps`` of BOP results; each goes to the readers that
+    take it.
+
     Raises:
-        InputError: nothing is there, or nothing of what is there can be read (the sentence of the first refusal).
+        InputError: nothing is there, nothing of what is there can be read (the sentence of the first refusal), or an
+            option is none of any format.
     """
+    if unknown := [o for o in options if not any(o in r.options for r in READERS)]:
+        known = ", ".join(sorted({o for r in READERS for o in r.options}))
+        raise InputError(f"{unknown[0]}: no format takes this option; expected one of {known}; correct the name")
     specs = list(spec) if isinstance(spec, list | tuple) else [spec]
     paths = list(dict.fromkeys(path for one in specs for path in _expand(one)))
     parts: list[Part] = []
     refused: list[tuple[Path, str]] = []
     for path in paths:
         try:
-            parts.append(open_part(path))
+            parts.append(open_part(path, **options))
         except InputError as error:
             refused.append((path, str(error)))
     if not parts:
@@ -272,11 +348,15 @@ def open_source(spec: str | Path | list[str | Path] | tuple[str | Path, ...]) ->
     return Source(parts, refused)
 
 
-def open_part(path: Path) -> Part:
+def reader_of(path: Path) -> Reader | None:
+    """The first reader that accepts a path."""
+    return next((reader for reader in READERS if reader.accepts(path)), None)
+
+
+def open_part(path: Path, **options: Any) -> Part:
     """Open one store or file with the first reader that accepts it; InputError if none does or it refuses."""
-    for reader in READERS:
-        if reader.accepts(path):
-            return reader.open(path)
+    if (reader := reader_of(path)) is not None:
+        return reader.open(path, **{k: v for k, v in options.items() if k in reader.options})
     known = ", ".join(r.name for r in READERS)
     raise InputError(f"{path}: no reader for this kind of file; expected one of: {known}")
 

@@ -105,7 +105,7 @@ def score(
             f"{source.parts[0].path}: episodes of task '{source.task}', expected '{reference.spec.name}' as in the "
             "reference; fit a reference of that task or give other episodes"
         )
-    folder = _open_folder(out) if out is not None else None
+    folder = open_folder(out) if out is not None else None
     notes = [str(f) for f in source.findings if f.severity != "info"]
     scorers = _scorers(chosen, reference, source, params or GeometricParams(), settings, folder if frames else None)
     geometric = next((s for s in scorers if isinstance(s, GeometricScorer)), None)
@@ -252,7 +252,8 @@ def _motion_table(c: dict[str, list[Any]], group: np.ndarray) -> str:
 # ----------------------------------------------------------------------------------------------------------- writing
 
 
-def _open_folder(out: str | Path) -> Path:
+def open_folder(out: str | Path) -> Path:
+    """The folder, made if need be; InputError where nothing can be written there."""
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
