@@ -245,7 +245,7 @@ def _convert(config: Any) -> None:
 
     _required(config, "episodes", "out")
     told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    keys = ("to", "task", "group", "rename", "bodies", "clean", "fps", "precision", "overwrite")
+    keys = ("to", "group", "rename", "bodies", "clean", "fps", "precision", "overwrite")
     made = run.convert(
         _source(config.episodes, config.options), config.out, progress=True, **{k: told[k] for k in keys}
     )

@@ -74,6 +74,7 @@ FINDINGS: dict[str, tuple[str, str]] = {
     "quaternion_order": ("warning", "resting bodies stand upright only if the quaternions are read in the other order"),
     "epoch_time": ("info", "time stamps do not start at zero; they are rebased in float64"),
     "no_gripper_width": ("info", "no gripper width: predicates on the gripper cannot hold"),
+    "no_body": ("warning", "no pose of any body: only what joints tell can be measured"),
     "success_unknown": ("info", "no success flag: the terminal gate does not use one"),
 }
 """Every finding that :meth:`Episode.check` can return: code -> (severity, meaning)."""
@@ -201,9 +202,9 @@ def _check(e: Episode, *, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
     poses, time_s = e.poses[valid], np.asarray(e.time_s, np.float64)[valid]
     frames = np.flatnonzero(valid)
     norms = np.linalg.norm(poses[..., :4], axis=-1)
-    if (off := float(np.abs(norms - 1).max())) > 1e-3:
+    if (off := float(np.abs(norms - 1).max(initial=0.0))) > 1e-3:
         add("unnormalised_quaternion", f"length off by up to {off:.3g}", "unit quaternions", "normalised")
-    if (far := float(np.abs(poses[..., 4:]).max())) > 20.0:
+    if (far := float(np.abs(poses[..., 4:]).max(initial=0.0))) > 20.0:
         add("units", f"a position component of {far:.4g}", "metres", "divide by 1000 if these are millimetres")
 
     if time_s[0] != 0:
@@ -230,7 +231,7 @@ def _check(e: Episode, *, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
             f"at most {jump_m} m",
             "split the recording or mark the lost frames invalid",
         )
-    still = (np.diff(poses, axis=0) == 0).all(axis=(1, 2))
+    still = (np.diff(poses, axis=0) == 0).all(axis=(1, 2)) & (len(e.bodies) > 0)
     for a, b in _runs(still):
         span = float(time_s[b] - time_s[a])
         if span < FROZEN_S:
@@ -250,6 +251,8 @@ def _check(e: Episode, *, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
             "wxyz",
             "check the order that the source declares",
         )
+    if not e.bodies:
+        add("no_body", "joints alone", "poses of bodies", "forward kinematics of a named robot gives the tip's")
     if e.gripper_width_m is None:
         add("no_gripper_width", "no gripper width", "metres a frame", "record the sum of the finger joints")
     if e.success_at_end is None:

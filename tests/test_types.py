@@ -90,6 +90,7 @@ PLANTED: dict[str, Callable[[], Episode]] = {
     "quaternion_order": lambda: standing(read_as_xyzw=True),
     "epoch_time": lambda: with_time(add_(slice(None), 1.3e9)),
     "no_gripper_width": lambda: dataclasses.replace(small_episode(N), gripper_width_m=None),
+    "no_body": lambda: dataclasses.replace(small_episode(N), poses=np.zeros((N, 0, 7)), half_size_m=None, bodies=()),
     "success_unknown": lambda: dataclasses.replace(small_episode(N), success_at_end=None),
 }
 

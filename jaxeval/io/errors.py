@@ -6,7 +6,6 @@ from pathlib import Path
 
 from jaxeval.types import InputError as InputError
 
-
 LFS_MARK = b"version https://git-lfs"
 
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from jaxeval.io.bop import is_bop, read_bop
 from jaxeval.io.errors import InputError
+from jaxeval.io.hdf5 import refuse_hdf5
 from jaxeval.io.lerobot import is_lerobot, read_lerobot
-from jaxeval.io.maniskill import read_maniskill
+from jaxeval.io.maniskill import is_maniskill, read_maniskill
 from jaxeval.io.mcap import is_mcap, read_mcap
 from jaxeval.io.recordings import read_recordings
 from jaxeval.io.robolab import is_robolab, read_robolab
@@ -213,7 +214,8 @@ def _read_npz(path: Path) -> tuple[list[Episode], list[Finding]]:
 
 # Damaged files still end in their suffix, so a suffix has a reader of last resort, registered before those that look.
 for _name, _accepts, _read, _says in (
-    ("ManiSkill trajectory (.h5, .hdf5)", suffix(".h5", ".hdf5"), read_maniskill, "wxyz, metres, 1/control_freq"),
+    ("HDF5 of no known layout", suffix(".h5", ".hdf5"), refuse_hdf5, ""),
+    ("ManiSkill trajectory (.h5, .hdf5)", is_maniskill, read_maniskill, "wxyz, metres, 1/control_freq"),
     ("robomimic (.hdf5)", is_robomimic, read_robomimic, "xyzw, metres, 1/control_freq"),
     ("RoboLab (.hdf5)", is_robolab, read_robolab, "wxyz, metres, simulation step"),
     ("recording (.npz)", suffix(".npz"), _read_npz, "wxyz, metres, 1/control_freq"),

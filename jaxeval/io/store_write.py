@@ -176,7 +176,7 @@ class ShardWriter:
         order = [e.bodies.index(b) for b in layout.bodies]
         poses = e.poses[:, order]
         origin = np.zeros(3)
-        if np.abs(poses[..., 4:]).max() > FAR_M and layout.precision == "float32":
+        if np.abs(poses[..., 4:]).max(initial=0.0) > FAR_M and layout.precision == "float32":
             origin = np.round(poses[0, 0, 4:])
             poses = np.concatenate([poses[..., :4], poses[..., 4:] - origin], axis=-1)
         columns = {

@@ -63,7 +63,7 @@ def inverse_kinematics(
 
     Oracle: forward kinematics of what is found; Pinocchio.
     """
-    lower, upper = (jnp.asarray(a, T_base_tip.dtype) for a in robot.range())
+    lower, upper = _range(robot, T_base_tip.dtype)
     near = (lower + upper) / 2 if near is None else jnp.asarray(near, T_base_tip.dtype)
     q = _seeds(robot, T_base_tip, seeds_n)  # [n, S, B]
     target = _frame(T_base_tip.T[:, None])
@@ -149,6 +149,12 @@ def _limits(robot: Robot, q: Float[Array, "n ..."]) -> tuple[Array, Array]:
     return jnp.asarray(robot.lower, q.dtype).reshape(shape), jnp.asarray(robot.upper, q.dtype).reshape(shape)
 
 
+def _range(robot: Robot, dtype: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """``Robot.range`` of a robot that may be traced."""
+    lower, upper = jnp.asarray(robot.lower, dtype), jnp.asarray(robot.upper, dtype)
+    return jnp.where(jnp.isfinite(lower), lower, -jnp.pi), jnp.where(jnp.isfinite(upper), upper, jnp.pi)
+
+
 def _error(tip: Frame, target: Frame) -> Float[Array, "6 ..."]:
     """Translation and rotation vector (base frame) that take the tip to the target; zero at half a turn exactly."""
     sine2 = cross(tip.x, target.x) + cross(tip.y, target.y) + cross(tip.z, target.z)  # 2 sin(angle) axis
@@ -188,10 +194,10 @@ def _frame(pose: Float[Array, "7 ..."]) -> Frame:
 
 def _seeds(robot: Robot, T_base_tip: Float[Array, "B 7"], seeds_n: int) -> Float[Array, "n S B"]:
     """The pool's configurations whose poses lie nearest to each target, one from each of ``seeds_n`` parts."""
-    lower, upper = robot.range()
+    lower, upper = _range(robot, T_base_tip.dtype)
     per = -(-POOL_N // seeds_n)
     u = np.random.default_rng(0).uniform(size=(seeds_n * per, robot.joints_n))
-    pool = jnp.asarray(lower + u * (upper - lower), T_base_tip.dtype)
+    pool = lower[None] + jnp.asarray(u, T_base_tip.dtype) * (upper - lower)[None]
     poses = jax.vmap(partial(forward_kinematics, robot))(pool)
     # squared chord between rotations: 8 (1 - |cos(angle / 2)|), close to angle^2
     away = 8 * (1 - jnp.abs(poses[:, :4] @ T_base_tip[:, :4].T)) * METRES_PER_RADIAN**2

@@ -175,7 +175,7 @@ def _text(i: Inspection) -> str:
     outcome = ", ".join(f"{n} {what}" for what, n in sorted(i.success.items()))
     rows = [
         ("format", f"{i.format}: {i.declared}"),
-        ("task", i.task or "not named by the file (convert with task=NAME)"),
+        ("task", i.task or "not named by the file (convert with task_name=NAME)"),
         ("episodes", f"{i.episodes_n}, {i.frames_n} frames{seen}"),
         ("duration", f"{i.duration_s[0]:.3g} to {i.duration_s[1]:.3g} s"),
         ("rate", f"{rate}; {i.gaps_n} gaps, {i.invalid_n} invalid frames"),

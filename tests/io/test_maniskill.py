@@ -20,6 +20,12 @@ def codes(findings: list[Finding]) -> set[str]:
     return {f.code for f in findings}
 
 
+def same_sign(poses: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """The first pose with its quaternion on the side of `like`'s: q and -q are one rotation."""
+    flip = np.sign(poses[0, :4] @ like[0, :4])
+    return np.concatenate([poses[0, :4] * flip, poses[0, 4:]])
+
+
 def copied(folder: Path, name: str = STACK) -> Path:
     """A copy of a bundled pair that a test may spoil."""
     for suffix in (".h5", ".json"):
@@ -30,11 +36,10 @@ def copied(folder: Path, name: str = STACK) -> Path:
 def test_stack_cube_against_the_file() -> None:
     path = bundled_path(STACK)
     episodes, findings = read_maniskill(path)
-    assert codes(findings) == {"no_tcp", "default_control_freq"}
-    assert all("state_dict" in str(f) for f in findings if f.code == "no_tcp")
+    assert codes(findings) == {"tcp_by_forward_kinematics", "default_control_freq"}
     assert [e.seed for e in episodes] == [0, 1, 2]
     e = episodes[1]
-    assert e.bodies == ("cubeA", "cubeB", "table")
+    assert e.bodies == ("cubeA", "cubeB", "table", "tcp")
     with h5py.File(path) as file:
         row = file["traj_1/env_states/actors/cubeB"][40]
         robot = file["traj_1/env_states/articulations/panda_wristcam"][()]
@@ -58,7 +63,33 @@ def test_same_seed_same_start_in_both_formats(name: str, store: str) -> None:
     assert [e.initial_condition_hash for e in episodes] == [r.initial_condition_hash for r in recorded]
     for e, r in zip(episodes, recorded, strict=True):
         for body in set(e.bodies) & set(r.bodies):
-            np.testing.assert_allclose(e.body(body)[0], r.body(body)[0], atol=1e-6, err_msg=body)
+            np.testing.assert_allclose(same_sign(e.body(body), r.body(body)), r.body(body)[0], atol=1e-6, err_msg=body)
+
+
+def test_tcp_from_joints_is_the_recorded_one(tmp_path: Path) -> None:
+    recorded, _ = read_maniskill(bundled_path(PEG))
+    path = copied(tmp_path, PEG)
+    with h5py.File(path, "a") as file:
+        for k in range(3):
+            del file[f"traj_{k}/obs/extra/tcp_pose"]
+    computed, findings = read_maniskill(path)
+    assert "tcp_by_forward_kinematics" in codes(findings) and "no_tcp" not in codes(findings)
+    for e, r in zip(computed, recorded, strict=True):
+        ours, theirs = e.body("tcp"), r.body("tcp")
+        np.testing.assert_allclose(ours[:, 4:], theirs[:, 4:], atol=1e-6)
+        assert np.abs(np.sum(ours[:, :4] * theirs[:, :4], axis=1)).min() > 1 - 1e-7  # float32 quaternions
+
+
+def test_tcp_moves_with_the_robots_base(tmp_path: Path) -> None:
+    path = copied(tmp_path)
+    before = read_maniskill(path)[0][0].body("tcp")
+    with h5py.File(path, "a") as file:
+        state = file["traj_0/env_states/articulations/panda_wristcam"]
+        base = state[0, :3].astype(float)
+        state[:, 3:7] = [0, 0, 0, 1]  # half a turn about z
+    after = read_maniskill(path)[0][0].body("tcp")
+    np.testing.assert_allclose(after[:, 4:6] - base[:2], -(before[:, 4:6] - base[:2]), atol=1e-6)
+    np.testing.assert_allclose(after[:, 6], before[:, 6], atol=1e-6)
 
 
 def test_peg_has_frames_and_sizes() -> None:
@@ -142,8 +173,59 @@ def test_without_a_panda_the_width_is_unknown(tmp_path: Path) -> None:
             arms = file[f"traj_{k}/env_states/articulations"]
             arms.move("panda_wristcam", "xarm6_robotiq")
     episodes, findings = read_maniskill(path)
-    assert "no_gripper" in codes(findings)
+    assert {"no_gripper", "no_tcp"} <= codes(findings)
+    assert all("state_dict" in str(f) for f in findings if f.code == "no_tcp")
+    assert episodes[0].bodies == ("cubeA", "cubeB", "table")
     assert all(e.gripper_width_m is None and e.joints is None for e in episodes)
+
+
+def test_another_arm_of_the_pandas_is_not_taken_for_one(tmp_path: Path) -> None:
+    path = copied(tmp_path)
+    with h5py.File(path, "a") as file:
+        for k in range(3):
+            arms = file[f"traj_{k}/env_states/articulations"]
+            arms["panda_stick"] = np.delete(arms["panda_wristcam"][()], [20, 21, 29, 30], axis=1)  # no fingers
+            del arms["panda_wristcam"]
+    episodes, findings = read_maniskill(path)
+    assert {"no_gripper", "no_tcp"} <= codes(findings) and episodes[0].gripper_width_m is None
+
+
+def test_an_episode_that_the_json_lists_and_the_file_lacks_is_said(tmp_path: Path) -> None:
+    path = copied(tmp_path)
+    with h5py.File(path, "a") as file:
+        del file["traj_1"]
+    episodes, findings = read_maniskill(path)
+    assert [e.seed for e in episodes] == [0, 2]
+    (finding,) = [f for f in findings if f.code == "episodes_missing"]
+    assert "traj_1" in finding.found
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        {"env_info": {"env_id": "StackCube-v1", "env_kwargs": []}, "episodes": [None, {}, {"episode_id": [1]}]},
+        {"env_info": {"env_id": "StackCube-v1", "env_kwargs": {"control_freq": "20"}}, "episodes": {"a": 1}},
+        {"env_info": {"env_id": ["StackCube-v1"]}, "episodes": []},
+        {"env_info": {"env_id": "StackCube-v1", "env_kwargs": {"control_freq": -5, "sim_config": 3}}},
+    ],
+)
+def test_a_json_of_another_shape_is_a_doubt(tmp_path: Path, spoil: dict) -> None:
+    path = copied(tmp_path)
+    path.with_suffix(".json").write_text(json.dumps(spoil))
+    episodes, findings = read_maniskill(path)
+    assert len(episodes) == 3 and episodes[0].time_s[1] == 0.05 and episodes[0].seed is None
+    assert codes(findings) & {"no_json", "default_control_freq"}
+
+
+def test_success_of_other_values_costs_the_episode(tmp_path: Path) -> None:
+    path = copied(tmp_path)
+    with h5py.File(path, "a") as file:
+        n = len(file["traj_0/success"])
+        del file["traj_0/success"]
+        file["traj_0/success"] = np.full(n, np.nan)
+    episodes, findings = read_maniskill(path)
+    assert [e.seed for e in episodes] == [1, 2]
+    assert "success holds other values" in next(f.found for f in findings if f.code == "unreadable_episode")
 
 
 def test_a_zero_quaternion_costs_a_frame(tmp_path: Path) -> None:

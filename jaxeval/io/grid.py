@@ -1,0 +1,102 @@
+"""An episode put onto a grid of even times, k / fps, which is all that some formats hold (host, float64)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from jaxeval.io.errors import InputError
+from jaxeval.types import Episode
+
+ON_GRID_S = 1e-4
+"""Time stamps that lie this close to k / fps are on the grid (LeRobot's own tolerance)."""
+LONGEST = 1_000_000
+"""Frames of the longest episode: more means a wrong time stamp."""
+
+
+@dataclass(frozen=True)
+class Gridded:
+    """The frames of an episode at k / fps; one without a measurement is not `valid` and holds numbers all the same."""
+
+    valid: Bool[np.ndarray, " n"]
+    poses: Float[np.ndarray, "n N 7"]
+    gripper_width_m: Float[np.ndarray, " n"] | None
+    joints: Float[np.ndarray, "n Q"] | None
+    actions: Float[np.ndarray, "n A"] | None  # row k led to frame k
+    apart: tuple[float, float] | None  # if resampled: largest (m, deg) between it and the recording, at its times
+
+
+def gridded(e: Episode, fps: float, *, where: str) -> Gridded:
+    """A prepared episode at k / fps, the last frame at or after its end; `where` names it in the error.
+
+    Where time stamps lie on the grid, frames are copied and those that lack repeat the one before. Else positions and
+    joints are interpolated linearly, rotations along the great arc, and actions are those of the next recorded frame.
+
+    Raises:
+        InputError: the episode lasts more than `LONGEST` frames.
+    """
+    frames = np.flatnonzero(e.valid)
+    time_s = e.time_s[frames]
+    n = max(2, int(np.ceil((time_s[-1] - ON_GRID_S) * fps)) + 1)
+    if n > LONGEST:
+        found = f"{time_s[-1]:.4g} s at {fps:g} fps"
+        raise InputError(f"{where}: {found}, expected up to {LONGEST} frames; check its times")
+    slots = np.rint(time_s * fps).astype(int)
+    steps = np.diff(slots)
+    if np.abs(slots / fps - time_s).max() < ON_GRID_S and steps.min() > 0 and np.median(steps) == 1:
+        valid = np.zeros(n, bool)
+        valid[slots] = True
+        at = frames[np.maximum.accumulate(np.where(valid, np.searchsorted(slots, np.arange(n)), 0))]
+        width, joints = (None if a is None else a[at] for a in (e.gripper_width_m, e.joints))
+        return Gridded(valid, e.poses[at], width, joints, None if e.actions is None else e.actions[at], None)
+    grid_s = np.arange(n) / fps
+    poses = interpolated(e.poses[frames], time_s, grid_s)
+    width = None if e.gripper_width_m is None else np.interp(grid_s, time_s, e.gripper_width_m[frames])
+    joints = None if e.joints is None else linear(e.joints[frames], time_s, grid_s)
+    at = frames[np.minimum(np.searchsorted(time_s, grid_s - 1e-9), len(frames) - 1)]
+    actions = None if e.actions is None else e.actions[at]
+    apart = _apart(interpolated(poses, grid_s, time_s), e.poses[frames])
+    return Gridded(_bracketed(frames, time_s, grid_s), poses, width, joints, actions, apart)
+
+
+def interpolated(poses: np.ndarray, time_s: np.ndarray, at_s: np.ndarray) -> np.ndarray:
+    """[n, N, 7] poses at `at_s`: positions linearly, rotations along the great arc (unit, continuous quaternions)."""
+    right = np.clip(np.searchsorted(time_s, at_s), 1, len(time_s) - 1)
+    left = right - 1
+    share = np.clip((at_s - time_s[left]) / (time_s[right] - time_s[left]), 0.0, 1.0)[:, None, None]
+    a, b = poses[left], poses[right]
+    cosine = np.sum(a[..., :4] * b[..., :4], axis=-1, keepdims=True)
+    angle = np.arccos(np.clip(np.abs(cosine), 0.0, 1.0))
+    near = angle < 1e-6  # the arc is straight there, and sin(angle) no divisor
+    sine = np.where(near, 1.0, np.sin(angle))
+    weights = [np.where(near, w, np.sin(w * angle) / sine) for w in (1 - share, share)]
+    wxyz = weights[0] * a[..., :4] + weights[1] * np.where(cosine < 0, -1.0, 1.0) * b[..., :4]
+    wxyz /= np.linalg.norm(wxyz, axis=-1, keepdims=True)
+    return np.concatenate([wxyz, (1 - share) * a[..., 4:] + share * b[..., 4:]], axis=-1)
+
+
+def linear(values: np.ndarray, time_s: np.ndarray, at_s: np.ndarray) -> np.ndarray:
+    """[n, Q] values at `at_s`, each column linearly."""
+    return np.stack([np.interp(at_s, time_s, column) for column in values.T], axis=1)
+
+
+def _bracketed(frames: np.ndarray, time_s: np.ndarray, grid_s: np.ndarray) -> np.ndarray:
+    """[n] whether a frame was recorded then, or neighbours on both sides, less than ten median steps or 0.5 s apart."""
+    right = np.clip(np.searchsorted(time_s, grid_s), 1, len(time_s) - 1)
+    steps = np.diff(time_s)
+    near = steps <= max(10 * float(np.median(steps)), 0.5)
+    neighbours = np.diff(frames) == 1
+    recorded = np.minimum(np.abs(grid_s - time_s[right]), np.abs(grid_s - time_s[right - 1])) < ON_GRID_S
+    return (near & neighbours)[right - 1] | recorded
+
+
+def _apart(poses: np.ndarray, others: np.ndarray) -> tuple[float, float]:
+    """(largest distance in metres, largest angle in degrees) between poses."""
+    moved = np.linalg.norm(poses[..., 4:] - others[..., 4:], axis=-1).max(initial=0.0)
+    difference = np.minimum(
+        np.linalg.norm(poses[..., :4] - others[..., :4], axis=-1),
+        np.linalg.norm(poses[..., :4] + others[..., :4], axis=-1),
+    ).max(initial=0.0)
+    return float(moved), float(np.degrees(4 * np.arcsin(min(difference / 2, 1.0))))
