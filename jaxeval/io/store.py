@@ -451,7 +451,7 @@ class _Padding:
         self.valid[at] = frames.valid[index] & (step < length[:, None])
         width = frames.poses.shape[1] * 7
         flat = self.poses[at].reshape(rows.size, self.length, width)  # a view: the batch is contiguous
-        np.take(frames.poses.reshape(-1, width), index, axis=0, out=flat, mode="clip")
+        np.take(frames.poses.reshape(len(frames.poses), width), index, axis=0, out=flat, mode="clip")
         if self.joints is not None and frames.joints is not None:
             self.joints[at] = frames.joints[index]
         self.filled += rows.size

@@ -41,8 +41,7 @@ def load_robot(name: str) -> Robot:
 def read_robot(path: str | Path, *, base_link: str, tip_link: str, gripper_joints: Sequence[str] = ()) -> Robot:
     """The chain from ``base_link`` to ``tip_link`` of a URDF (.urdf) or MJCF (.xml).
 
-    URDF needs yourdfpy, MJCF needs mujoco: ``pip install 'jaxeval[robots]'``. In MJCF, links are bodies or sites.
-    Meshes are not read.
+    MJCF needs mujoco: ``pip install 'jaxeval[robots]'``; its links are bodies or sites. Meshes are not read.
 
     Raises:
         InputError: no such file or link, not readable, or a joint that is not hinged or sliding.
@@ -157,55 +156,79 @@ def data_folder(kind: str) -> Path:
 
 
 def _urdf(path: Path, base_link: str, tip_link: str) -> list[Step]:
+    """Steps of a URDF. The format's kinematics are six attributes of a joint; readers of whole models bring meshes."""
     try:
-        from yourdfpy import URDF
-    except ImportError as error:
-        raise InputError(
-            f"{path}: reading URDF needs yourdfpy; install it with pip install 'jaxeval[robots]'"
-        ) from error
-    try:
-        ElementTree.parse(path)  # yourdfpy reads what it can of broken XML, which would be another robot
-    except ElementTree.ParseError as error:
+        root = ElementTree.parse(path).getroot()
+    except (ElementTree.ParseError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not whole XML ({error}); expected a URDF; copy it again") from error
-    try:
-        model = URDF.load(
-            str(path), load_meshes=False, build_scene_graph=False, load_collision_meshes=False,
-            build_collision_scene_graph=False,
-        )  # fmt: skip
-    except Exception as error:  # lxml's and yourdfpy's own, several kinds
-        raise InputError(f"{path}: not readable as URDF ({error}); expected a robot description; check it") from error
-    above = {j.child: j for j in model.joint_map.values()}
-    links = set(above) | {j.parent for j in model.joint_map.values()}
-    steps: list[Step] = []
-    link = _expect(path, "link", tip_link, links)
+    above = {_link(path, j, "child"): j for j in root.iter("joint") if j.find("child") is not None}
+    links = {str(link.get("name")) for link in root.iter("link")}
     _expect(path, "link", base_link, links)
+    link, steps = _expect(path, "link", tip_link, links), []
     while link != base_link:
-        if link not in above:
+        if link not in above or len(steps) > len(links):
             raise InputError(f"{path}: {tip_link} does not hang on {base_link} but on {link}; choose another base_link")
         joint = above[link]
-        if joint.type not in ("fixed", "revolute", "continuous", "prismatic") or joint.mimic is not None:
-            what = "mimics another" if joint.mimic is not None else f"is {joint.type}"
-            raise InputError(f"{path}: joint {joint.name} {what}; expected hinges or slides; choose another tip")
-        T = np.eye(4) if joint.origin is None else np.asarray(joint.origin, float)
-        limit = joint.limit
-        if joint.type in ("revolute", "prismatic") and (limit is None or limit.lower is None or limit.upper is None):
-            raise InputError(f"{path}: joint {joint.name} has no limits; expected lower and upper; add a <limit>")
-        axis = (1.0, 0.0, 0.0) if joint.axis is None else tuple(float(x) for x in joint.axis)
-        bounded = joint.type in ("revolute", "prismatic")
-        steps.append(
-            Step(
-                T[:3, :3],
-                T[:3, 3],
-                joint.type,
-                joint.name,
-                axis,  # type: ignore[arg-type]
-                float(limit.lower) if bounded else -np.inf,
-                float(limit.upper) if bounded else np.inf,
-                None if limit is None or not limit.velocity else float(limit.velocity),
-            )
-        )
-        link = joint.parent
+        steps.append(_urdf_step(path, joint))
+        link = _link(path, joint, "parent")
     return steps[::-1]
+
+
+def _urdf_step(path: Path, joint: ElementTree.Element) -> Step:
+    name, kind = str(joint.get("name")), str(joint.get("type"))
+    if kind not in ("fixed", "revolute", "continuous", "prismatic") or joint.find("mimic") is not None:
+        what = "mimics another" if joint.find("mimic") is not None else f"is {kind}"
+        raise InputError(f"{path}: joint {name} {what}; expected hinges or slides; choose another tip")
+    xyz, rpy = (_numbers(path, joint, "origin", key, (0.0, 0.0, 0.0)) for key in ("xyz", "rpy"))
+    axis = _numbers(path, joint, "axis", "xyz", (1.0, 0.0, 0.0))
+    if kind != "fixed" and not any(axis):
+        raise InputError(f"{path}: joint {name} has a zero axis; expected a direction; correct its <axis>")
+    lower, upper = -np.inf, np.inf
+    if kind in ("revolute", "prismatic"):
+        lower, upper = (_numbers(path, joint, "limit", key, (np.nan,))[0] for key in ("lower", "upper"))
+        if not lower <= upper:
+            found = f"limits {lower} to {upper}"
+            raise InputError(f"{path}: joint {name} has {found}; expected lower and upper; correct its <limit>")
+    velocity = _numbers(path, joint, "limit", "velocity", (0.0,))[0]
+    return Step(_of_rpy(*rpy), np.array(xyz), kind, name, axis, lower, upper, velocity or None)  # type: ignore[arg-type]
+
+
+def _link(path: Path, joint: ElementTree.Element, which: str) -> str:
+    found = joint.find(which)
+    if found is None or not found.get("link"):
+        raise InputError(f"{path}: joint {joint.get('name')} has no {which} link; expected one; correct the URDF")
+    return str(found.get("link"))
+
+
+def _numbers(
+    path: Path, joint: ElementTree.Element, tag: str, key: str, default: tuple[float, ...]
+) -> tuple[float, ...]:
+    """Numbers of an attribute of a joint's element, ``default`` where it has none."""
+    element = joint.find(tag)
+    text = None if element is None else element.get(key)
+    if text is None:
+        return default
+    try:
+        values = tuple(float(x) for x in text.split())
+    except ValueError:
+        values = ()
+    if len(values) != len(default) or not np.isfinite(values).all():
+        raise InputError(
+            f"{path}: joint {joint.get('name')}: <{tag} {key}> is '{text}'; expected {len(default)} numbers; correct it"
+        )
+    return values
+
+
+def _of_rpy(roll: float, pitch: float, yaw: float) -> np.ndarray:
+    """Rotation of URDF's fixed-axis angles: about x, then y, then z of the parent."""
+    (sr, sp, sy), (cr, cp, cy) = np.sin([roll, pitch, yaw]), np.cos([roll, pitch, yaw])
+    return np.array(
+        [
+            [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
+            [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
+            [-sp, cp * sr, cp * cr],
+        ]
+    )
 
 
 def _mjcf(path: Path, base_link: str, tip_link: str) -> list[Step]:

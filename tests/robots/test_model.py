@@ -119,6 +119,10 @@ def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path: Path) -> None:
     for base, tip, said in [("base", "nose", "no link 'nose'"), ("hand", "upper", "does not hang on hand"), ("hand", "hand", "no moving joint")]:  # fmt: skip  # noqa: E501
         with pytest.raises(InputError, match=said):
             read_robot(path, base_link=base, tip_link=tip)
+    for old, new, said in [('xyz=".3 0 0"', 'xyz=".3 0"', "3 numbers"), ('xyz=".3 0 0"', 'xyz="a 0 0"', "3 numbers"), ('xyz="0 0 1"', 'xyz="0 0 0"', "zero axis"), ('type="continuous"', 'type="floating"', "is floating"), ('<parent link="base"/>', "", "no parent link")]:  # fmt: skip  # noqa: E501
+        path.write_text(PLANAR_URDF.replace(old, new, 1))
+        with pytest.raises(InputError, match=said):
+            read_robot(path, base_link="base", tip_link="hand")
     path.write_text(PLANAR_URDF.replace('lower="-2" upper="2"', 'lower="-2"'))
     with pytest.raises(InputError, match="shoulder"):
         read_robot(path, base_link="base", tip_link="hand")
@@ -134,6 +138,29 @@ def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path: Path) -> None:
         load_robot("nobody")
     with pytest.raises(InputError, match="panda_uniform_v1"):
         load_pool("nobody")
+
+
+def test_a_urdf_is_read_as_pinocchio_reads_it(tmp_path: Path) -> None:
+    pin = pytest.importorskip("pinocchio")
+    rng, links, text = np.random.default_rng(0), ["l0"], ['<robot name="random"><link name="l0"/>']
+    for i in range(5):
+        xyz, rpy, axis = (" ".join(map(str, rng.normal(size=3))) for _ in range(3))
+        kind = ["revolute", "prismatic", "fixed", "revolute", "revolute"][i]
+        links.append(f"l{i + 1}")
+        text.append(
+            f'<link name="l{i + 1}"/><joint name="j{i}" type="{kind}"><parent link="l{i}"/><child link="l{i + 1}"/>'
+        )  # noqa: E501
+        text.append(f'<origin xyz="{xyz}" rpy="{rpy}"/><axis xyz="{axis}"/>')
+        text.append('<limit lower="-1" upper="1" velocity="1" effort="1"/></joint>')
+    path = tmp_path / "random.urdf"
+    path.write_text("".join(text) + "</robot>")
+    robot, model = read_robot(path, base_link="l0", tip_link="l5"), pin.buildModelFromUrdf(str(path))
+    data, q = model.createData(), rng.uniform(-1, 1, 4)
+    pin.framesForwardKinematics(model, data, q)
+    at = data.oMf[model.getFrameId("l5")]
+    tip = chain(robot, jnp.asarray(q, jnp.float32)).tip
+    np.testing.assert_allclose(tip.t, at.translation, atol=1e-5)
+    np.testing.assert_allclose(np.stack([tip.x, tip.y, tip.z], axis=1), at.rotation, atol=1e-5)
 
 
 def test_limit_margin_by_hand() -> None:
