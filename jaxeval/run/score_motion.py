@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from jaxeval.metrics import smoothness as S
 from jaxeval.metrics import tracking as T
 from jaxeval.robots import Robot, follow, inverse_kinematics, load_pool, load_robot, read_robot, robot_names
 from jaxeval.robots.model import chain, jacobian_of
+from jaxeval.run.fit import quick_jit
 from jaxeval.run.scorer import FRAME, Batch, Measured, known, told
 from jaxeval.types import InputError, Reference, Shape, Symmetry
 
@@ -28,6 +29,15 @@ FRAME_MOTION = "frame_motion.parquet"
 GRIPPER = "tcp"
 POINT_N = 128
 CHUNK_N = 16
+
+
+SMALL_N = 512
+"""Sources of up to so many episodes are measured by code that compiles in half the time and runs ten times slower."""
+
+
+@cache
+def _compiled(f: Callable[..., Any], small: bool, *static: str) -> Callable[..., Any]:
+    return quick_jit(f, static_argnames=static) if small else jax.jit(f, static_argnames=static)
 
 
 # ---------------------------------------------------------------------------------------------------- smoothness
@@ -41,7 +51,7 @@ class SmoothnessScorer:
     def __init__(
         self, source: Source, reference: Reference | None, params: S.SmoothnessParams, body: str | None
     ) -> None:
-        self.params = params.check()
+        self.params, self.small = params.check(), source.n_episodes <= SMALL_N
         self.body = moving_body(source, reference, body)
         self.bodies = (self.body,)
         self.sub_tasks = () if reference is None else tuple(s.name for s in reference.spec.sub_tasks)
@@ -55,7 +65,9 @@ class SmoothnessScorer:
             bins = np.asarray(batch.aligned.bins)
             labels = np.where(bins >= 0, bins // self.bins_n, -1).astype(np.int32)
         data = batch.data
-        quality, speed = _motion(poses, data.time_s, data.valid, labels, self.params, sub_tasks_n=len(self.sub_tasks))
+        motion = _compiled(_motion, self.small, "sub_tasks_n")
+        args = (poses, data.time_s, data.valid, labels, self.params)
+        quality, speed = motion(*args, sub_tasks_n=len(self.sub_tasks))
         out: Measured = {}
         for kind, motion in (("whole", quality.whole), ("part", quality.sub_tasks)):
             out |= {f"{kind}.{k}": np.asarray(v)[:n] for k, v in vars(motion).items()}
@@ -77,7 +89,6 @@ class SmoothnessScorer:
         return out
 
 
-@partial(jax.jit, static_argnames=("sub_tasks_n",))
 def _motion(
     poses: Any, time_s: Any, valid: Any, labels: Any, params: S.SmoothnessParams, *, sub_tasks_n: int
 ) -> tuple[S.MotionQuality, Any]:
@@ -102,7 +113,7 @@ def moving_body(source: Source, reference: Reference | None, body: str | None) -
     if found is None or found not in source.bodies:
         raise InputError(
             f"{source.parts[0].path}: no body {body or gripper} whose motion could be measured; "
-            f"it has {', '.join(source.bodies)}; choose one with smoothness.body=NAME"
+            f"it has {', '.join(source.bodies) or 'none at all'}; choose one with smoothness.body=NAME"
         )
     return found
 
@@ -151,6 +162,7 @@ class KinematicScorer:
 
     def __init__(self, source: Source, reference: Reference | None, params: K.KinematicParams, arm: ArmSetting) -> None:
         self.params, self.robot = params.check(), arm.load(source)
+        self.small = source.n_episodes <= SMALL_N
         self.joints = set(self.robot.joint_names) <= set(source.joint_names)
         self.index = [source.joint_names.index(j) for j in self.robot.joint_names] if self.joints else []
         self.base: np.ndarray | None = None
@@ -179,9 +191,13 @@ class KinematicScorer:
             q, valid, reached = np.where(finite[..., None], q, 0.0), np.asarray(data.valid) & finite, finite
         else:
             poses = np.asarray(batch.body(self.bodies[0]), np.float32)
-            solved = _solve(self.robot, poses, self.base, p.position_tolerance_m, p.rotation_tolerance_rad)
+            solved = _compiled(_solve, self.small)(
+                self.robot, poses, self.base, p.position_tolerance_m, p.rotation_tolerance_rad
+            )
             q, valid, reached = np.asarray(solved.joints), np.asarray(data.valid), np.asarray(solved.converged)
-        quality = _kinematics(self.robot, q, data.time_s, valid, reached, self.pool, p.torque_length_m)
+        quality = _compiled(_kinematics, self.small)(
+            self.robot, q, data.time_s, valid, reached, self.pool, p.torque_length_m
+        )
         out = {k: np.asarray(v)[:n] for k, v in vars(quality).items() if k not in ("w", "sigma_min")}
         counts = np.asarray(valid & reached)[:n]
         return out | {
@@ -214,7 +230,6 @@ def _pool(name: str | None, robot: Robot) -> K.CostPool:
         return K.CostPool(p10=np.float64(np.nan), p90=np.float64(np.nan))  # type: ignore[arg-type]
 
 
-@jax.jit
 def _kinematics(
     robot: Robot, q: Any, time_s: Any, valid: Any, reached: Any, pool: K.CostPool, torque_length_m: Any
 ) -> K.KinematicQuality:
@@ -227,7 +242,6 @@ def _kinematics(
     return jax.vmap(one)(q, time_s, valid, reached)
 
 
-@jax.jit
 def _solve(robot: Robot, poses: Any, base: Any, position_m: Any, rotation_rad: Any) -> Any:
     """Joints along every trajectory: the first frame's from many seeds, the others by least steps."""
     T_base_world = se3.inverse(jnp.asarray(base, poses.dtype))
@@ -257,7 +271,7 @@ class TrackingScorer:
                 f"{source.parts[0].path}: no tracks to compare, expected tracking.tracks={{ESTIMATE: TRUTH}} "
                 f"with two of its bodies ({', '.join(source.bodies)}); name them"
             )
-        self.params, self.tracks = params.check(), tracks
+        self.params, self.tracks, self.small = params.check(), tracks, source.n_episodes <= SMALL_N
         self.bodies = tuple(dict.fromkeys(b for pair in tracks for b in pair))
         if absent := [b for b in self.bodies if b not in source.bodies]:
             raise InputError(
@@ -277,7 +291,7 @@ class TrackingScorer:
             scale = jnp.asarray(se3.scale_matrix(se3.surface_second_moment(shape)), data.poses.dtype)
             a, b = batch.body(estimate), batch.body(truth)
             args = (a, b, data.time_s, data.valid, due, points, scale, self.params)
-            quality, masks = _tracks(*args, symmetry=symmetry)
+            quality, masks = _compiled(_tracks, self.small, "symmetry")(*args, symmetry=symmetry)
             found = {f"{k}_mean": v for k, v in quality.mean.items()}
             for k, v in quality.quantiles.items():
                 found |= {f"{k}_p{100 * at:g}": v[:, i] for i, at in enumerate(T.QUANTILES)}
@@ -306,7 +320,6 @@ def _points(shape: Shape) -> np.ndarray:
     return np.zeros((1, 3)) if not any(shape.size_m) and shape.kind != "mesh" else T.surface_points(shape, POINT_N)
 
 
-@partial(jax.jit, static_argnames=("symmetry",))
 def _tracks(
     estimate: Any, truth: Any, time_s: Any, valid: Any, due: Any, points: Any, scale: Any, params: T.TrackingParams,
     *, symmetry: Symmetry,
