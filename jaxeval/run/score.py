@@ -19,7 +19,7 @@ from jaxeval.metrics.geometric import GeometricParams
 from jaxeval.metrics.kinematic import KinematicParams
 from jaxeval.metrics.smoothness import SmoothnessParams
 from jaxeval.metrics.tracking import TrackingParams
-from jaxeval.run.score_geometric import GeometricScorer, align_to
+from jaxeval.run.score_geometric import GeometricScorer, align_alone
 from jaxeval.run.score_motion import ArmSetting, KinematicScorer, MotionWriter, SmoothnessScorer, TrackingScorer
 from jaxeval.run.scorer import FRAME, Batch, Scorer, refusals
 from jaxeval.types import EpisodeBatch, Reference
@@ -118,14 +118,17 @@ def score(
     length = np.asarray(table["length"])
     seen: list[np.ndarray] = []
     measured: dict[str, list[dict[str, np.ndarray]]] = {s.name: [] for s in scorers}
-    bodies = tuple(dict.fromkeys(b for s in scorers for b in s.bodies)) or source.bodies[:1]
+    needed = [b for s in scorers for b in s.bodies]
+    if reference is not None and geometric is None:  # sub-tasks end by predicates on the bodies of the spec
+        needed = [b.name for b in reference.spec.bodies if b.name in source.bodies] + needed
+    bodies = tuple(dict.fromkeys(needed)) or source.bodies[:1]
     stream = source.batches(bodies=bodies, episodes_n=batch_n, joints=any(s.joints for s in scorers))
     try:
         for rows, data in _with_progress(stream, source.n_episodes, progress):
             n, filled = full_batch(rows, data)
             aligned = None
             if reference is not None:
-                aligned = geometric.align(filled) if geometric else align_to(filled, reference, bodies=bodies)
+                aligned = geometric.align(filled) if geometric else align_alone(filled, reference, bodies=bodies)
             batch = Batch(filled, n, rows, length[rows], aligned)
             of_frames: dict[str, np.ndarray] = {}
             for scorer in scorers:
@@ -216,7 +219,7 @@ def table(scores: Scores) -> str:
     c = scores.columns
     group, q = np.asarray(c["group"], object), scores.q
     if "worst_pair" not in c:
-        return _motion_table(c, group)
+        return motion_table(scores)
     gate, pair = np.asarray(c["gate"], object), np.asarray(c["worst_pair"], object)
     lines = [
         f"{'group':24}{'episodes':>9}{'mean Q':>9}{'min':>8}{'max':>8}{'gate closed':>13}"
@@ -237,8 +240,9 @@ def table(scores: Scores) -> str:
     return "\n".join(lines)
 
 
-def _motion_table(c: dict[str, list[Any]], group: np.ndarray) -> str:
+def motion_table(scores: Scores) -> str:
     """Means of the motion metrics by group, as text; "-" where none is known."""
+    c, group = scores.columns, np.asarray(scores.columns["group"], object)
     shown = [(name, title) for name, title in MOTION_COLUMNS.items() if name in c]
     lines = [f"{'group':24}{'episodes':>9}" + "".join(f"{title:>16}" for _, title in shown)]
     for name in dict.fromkeys(group):

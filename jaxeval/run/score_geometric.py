@@ -72,6 +72,16 @@ def align_to(batch: EpisodeBatch, reference: Reference, *, bodies: tuple[str, ..
     return jax.vmap(one)(*(jnp.asarray(x) for x in signals))
 
 
+def align_alone(data: EpisodeBatch, reference: Reference, *, bodies: tuple[str, ...]) -> align.Alignment:
+    """:func:`align_to` where no quality is asked for: for motion by sub-task."""
+    return _quick_alignment()(dataclasses.replace(data, joints=None), reference, bodies=bodies)
+
+
+@cache
+def _quick_alignment() -> Callable[..., align.Alignment]:
+    return quick_jit(align_to, static_argnames=("bodies",))
+
+
 class GeometricScorer:
     """Q of every episode; with ``frames_to``, the cost of every frame into `frame_costs.parquet` there."""
 
