@@ -212,9 +212,9 @@ def _score(config: Any) -> None:
 def _report(config: Any) -> None:
     from jaxeval.run.report import report
 
-    _required(config, "scores", "reference")
-    out = None if config.out is None else Path(config.out)
-    print(f"report: {report(Path(config.scores), Path(config.reference), out)}")
+    _required(config, "scores")
+    reference, out = (None if given is None else Path(given) for given in (config.reference, config.out))
+    print(f"report: {report(Path(config.scores), reference, out)}")
 
 
 def _demo(config: Any) -> None:

@@ -41,7 +41,7 @@ class Manipulability:
     inverse_condition: Float[Array, " ..."]  # sigma_min / sigma_max in [0, 1]: 1 over the condition number
 
 
-def manipulability(J: Float[Array, "6 n ..."], *, torque_length_m: float = 1.0) -> Manipulability:
+def manipulability(J: Float[Array, "6 n ..."], *, torque_length_m: float | Float[Array, ""] = 1.0) -> Manipulability:
     """Yoshikawa's index, translational and full, with the least singular value and the condition (higher is better).
 
     ``w = sqrt(det(J J^T))``, the volume of the velocity ellipsoid: the product of J's singular values, which is also
@@ -239,7 +239,7 @@ def kinematic_quality(
     enter but through the joint speeds; the frame of the Jacobian does not matter.
     """
     counts = valid & reached
-    m = manipulability(J, torque_length_m=torque_length_m)  # type: ignore[arg-type]
+    m = manipulability(J, torque_length_m=torque_length_m)
     n, n_reached = jnp.sum(valid), jnp.sum(counts)
     cost = jnp.sum(jnp.where(valid, manipulability_cost(m.translational, reached), 0.0)) / jnp.maximum(n, 1)
     margin = joint_limit_margin(q.T, lower[:, None], upper[:, None])

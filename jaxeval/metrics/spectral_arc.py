@@ -138,6 +138,23 @@ def sparc(
     )
 
 
+def speed_spectrum(
+    speed: Float[Array, " T"], time_s: Float[Array, " T"], valid: Bool[Array, " T"], *, padlevel: int = 4
+) -> tuple[Float[Array, " K"], Float[Array, " K"]]:
+    """(f_k in Hz, M_k): the normalised spectrum that :func:`sparc` takes the arc length of, to look at.
+
+    From 0 to half the rate where the valid frames need as long a transform as all T do; from there on it repeats.
+    0 everywhere without motion.
+    """
+    samples, doublings = _even_samples(speed, time_s, valid)
+    total = jnp.sum(samples)
+    M = _magnitudes(samples, padlevel, samples.shape[0] // 2) / jnp.where(total > 0, total, 1.0)
+    magnitude = jnp.append(M[:-1].T.reshape(-1), M[-1, -1])
+    rate_hz = _rate_hz(time_base(time_s, valid))
+    bin_hz = rate_hz / jnp.exp2((doublings + padlevel).astype(rate_hz.dtype))
+    return jnp.arange(len(magnitude), dtype=rate_hz.dtype) * bin_hz, magnitude
+
+
 def _arc_length(
     samples: Float[Array, " L"],
     doublings: Int[Array, ""],

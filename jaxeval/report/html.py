@@ -14,8 +14,11 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.metrics import geometric as G
 from jaxeval.report import figures as F
+from jaxeval.report import motion as M
+from jaxeval.report import motion_words as W
 from jaxeval.report import summary as S
-from jaxeval.report.scored import FRAME_COSTS, Frames, Scored, read_frames, read_scored
+from jaxeval.report.motion_part import motion_context
+from jaxeval.report.scored import FRAME_COSTS, SCORES, Frames, Scored, read_frames, read_scored
 from jaxeval.types import Reference
 
 TABLE_N = 200
@@ -26,7 +29,10 @@ COST_ALT = "Mean frame cost of every relation over progress, one map a group, su
 HELD_ALT = "Pinned directions and the spread along them, for every relation and progress bin of the reference"
 
 
-FIGURES = tuple(f"{n}.png" for n in ("quality", "cost", "constraints", *(f"worst_{k + 1}" for k in range(S.WORST_N))))
+MOTION = ("motion", "manipulability", "trajectories")
+FIGURES = tuple(
+    f"{n}.png" for n in ("quality", "cost", "constraints", *MOTION, *(f"worst_{k + 1}" for k in range(S.WORST_N)))
+)
 """Files that a report may leave in its `figures` folder."""
 
 
@@ -40,64 +46,130 @@ class Picture:
 
 
 def write_report(
-    scores_dir: Path, reference: Reference, *, about: dict[str, Any], params: G.GeometricParams, out: Path
+    scores_dir: Path,
+    reference: Reference | None,
+    *,
+    about: dict[str, Any],
+    params: G.GeometricParams | None,
+    out: Path,
 ) -> Path:
     """Write `out`/report.html and `out`/figures/*.png of the scores in `scores_dir`; returns the HTML's path.
 
-    ``about``: what is known about the reference (provenance). InputError when scores are missing, damaged or made with
-    another reference, or when `out` cannot be written. The HTML appears whole or not at all.
+    Geometric quality is told where Q was scored and the ``reference`` it was scored against is given, with its
+    ``params``; motion wherever it was scored. ``about``: what is known about the reference (provenance). InputError
+    when scores are missing, damaged, made with another reference or hold nothing to tell, or when `out` cannot be
+    written. The HTML appears whole or not at all.
     """
-    params = params.check()
     scored = read_scored(Path(scores_dir), reference)
-    order = np.lexsort((np.where(scored.valid, scored.number["gate_free_Q"], 0), np.where(scored.valid, scored.q, 2.0)))
-    shown = order if scored.n <= TABLE_N else order[:TABLE_N]
-    worst = S.worst_executions(scored)
-    frames = read_frames(scored, reference, tracks=worst, times=sorted({*shown.tolist(), *worst}))
-    skipped: list[tuple[str, list[str]]] = S.skipped(scored, reference, frames, about)
+    learned = reference if scored.has_q else None  # what Q is told with
+    motion = M.read_motion(scored)
+    if motion is None and learned is None:
+        raise InputError(
+            f"{scored.folder / SCORES}: it holds no metric but geometric quality, expected the reference as well; "
+            "give the one that these scores were made with (reference=PATH)"
+        )
+    shown = _order(scored, motion if learned is None else None)[:TABLE_N]
+    frames, worst = None, [] if learned is None else S.worst_executions(scored)
+    if learned is not None:
+        frames = read_frames(scored, learned, tracks=worst, times=sorted({*shown.tolist(), *worst}))
+    skipped = S.skipped(scored, learned, frames, about)
+    page = _Page(_folder(Path(out) / "figures"))
+    context: dict[str, Any] = {
+        "scored": scored,
+        "task": scored.told.get("task", "an unnamed task"),
+        "instruction": "" if reference is None else reference.spec.instruction,
+        "has_q": learned is not None,
+        "lacks_reference": scored.has_q and learned is None,
+        "numbers": [],
+        "rows": _rows(scored, learned, motion, frames, shown),
+        "row_titles": [],
+        "sorted_by": None,
+        "motion": None,
+        "skipped": skipped,
+        "versions": S.versions(),
+        "provenance": S.provenance(scored, about),
+    }
+    if learned is not None:
+        params = (params or G.GeometricParams()).check()
+        context |= _geometric(scored, learned, params, frames, worst, page, skipped)
+    if motion is not None:
+        quantities = W.scored_of(motion, W.EXECUTION if learned is None else W.BESIDE_Q)
+        columns = [q.column for q in quantities]
+        context["row_titles"] = [q.title for q in quantities]
+        context["motion"] = motion_context(scored, motion, page.add, skipped)
+        context["numbers"] += context["motion"]["numbers"]
+        if learned is None and motion.ranked_by in columns:
+            context["sorted_by"] = columns.index(motion.ranked_by)
+    path = Path(out) / "report.html"
+    _replace(path, _environment().get_template("template.html.j2").render(context).encode())
+    for stale in set(FIGURES) - page.made:  # of an earlier report in the same folder
+        (page.folder / stale).unlink(missing_ok=True)
+    return path
 
+
+def _rows(
+    scored: Scored, reference: Reference | None, motion: M.Motion | None, frames: Frames | None, shown: np.ndarray
+) -> list[dict[str, Any]]:
+    """Lines of the table of executions: Q with its reason where there is a reference, and motion."""
+    rows = [S.plain_row(scored, i) if reference is None else S.execution_row(scored, i, frames) for i in shown]
+    for i, row in zip(shown, rows, strict=True):
+        quantities = W.EXECUTION if reference is None else W.BESIDE_Q
+        row["motion"] = [] if motion is None else W.execution_cells(motion, quantities, i)
+        row["not_known"] = "" if motion is None else W.status_words(motion, i)
+    return rows
+
+
+def _order(scored: Scored, motion: M.Motion | None) -> np.ndarray:
+    """Rows from the lowest on: by Q, or by what motion is ranked by; those without it last."""
+    if motion is not None:
+        return np.argsort(motion.rank, kind="stable")
+    free = np.where(scored.valid, scored.number["gate_free_Q"], 0)
+    return np.lexsort((free, np.where(scored.valid, scored.q, 2.0)))
+
+
+def _geometric(
+    scored: Scored,
+    reference: Reference,
+    params: G.GeometricParams,
+    frames: Frames | None,
+    worst: list[int],
+    page: _Page,
+    skipped: list[tuple[str, list[str]]],
+) -> dict[str, Any]:
+    """What the page says of Q; groups left out of its figures are added to ``skipped``."""
     held = S.constraint_map(reference, params)
-    folder = _folder(Path(out) / "figures")
-    page = _Page(folder)
     groups, left_out = S.chosen_groups(scored, GROUPS_N)
     mapped, unmapped = S.chosen_groups(scored, MAPS_N)
     for what, names in (("the figure of Q", left_out), ("the cost maps", unmapped if frames is not None else [])):
         if names:
             title = f"Groups left out of {what} (of so many, the lowest means are drawn)"
             skipped.append((title, S.shortened(names)))
-    context = {
+    judged_n, demonstrations_n = int(scored.valid.sum()), int(np.asarray(reference.demo_valid).sum())
+    mean = S.mean(scored.q[scored.valid])
+    return {
         "spec": reference.spec,
-        "scored": scored,
-        "judged_n": int(scored.valid.sum()),
-        "closed_n": int(scored.closed.sum()),
-        "mean": S.mean(scored.q[scored.valid]),
+        "numbers": [
+            ("–" if mean is None else f"{mean:.3f}", "mean Q (0 to 1, higher is better)"),
+            (judged_n, "executions judged"),
+            (int(scored.closed.sum()), "gate closed, Q = 0"),
+            (scored.n - judged_n, "not judged"),
+            (demonstrations_n, "demonstrations"),
+        ],
         "headline": S.headline(scored),
         "groups": [S.group_summary(scored, g) for g in S.chosen_groups(scored, S.LISTED_N)[0]],
-        "rows": [S.execution_row(scored, int(i), frames) for i in shown],
         "quality": page.add("quality", _quality_alt(scored, groups), lambda: _quality(scored, groups)),
         "maps": page.add("cost", COST_ALT, lambda: _maps(scored, reference, frames, mapped))
         if frames is not None and np.isfinite(frames.mean_cost).any()
         else None,
-        "constraints": page.add(
-            "constraints",
-            HELD_ALT,
-            lambda: _constraints(reference, params, held),
-        ),
+        "constraints": page.add("constraints", HELD_ALT, lambda: _constraints(reference, params, held)),
         "admissible_mm": held.admissible_mm,
         "worst": [_worst(scored, reference, i, k, frames, page) for k, i in enumerate(worst, start=1)],
         "params": params,
         "parameters": S.parameters(params),
         "reference": reference,
-        "demonstrations_n": int(np.asarray(reference.demo_valid).sum()),
-        "versions": S.versions(),
-        "provenance": S.provenance(scored, about),
-        "skipped": skipped,
+        "demonstrations_n": demonstrations_n,
         "frame_costs": FRAME_COSTS,
     }
-    path = Path(out) / "report.html"
-    _replace(path, _environment().get_template("template.html.j2").render(context).encode())
-    for stale in set(FIGURES) - page.made:  # of an earlier report in the same folder
-        (folder / stale).unlink(missing_ok=True)
-    return path
 
 
 class _Page:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,27 +15,31 @@ from jaxeval.io.errors import InputError, refuse_lfs_pointer
 from jaxeval.types import Reference
 
 SCORES, FRAME_COSTS, ABOUT = "scores.parquet", "frame_costs.parquet", "score.json"
-TEXT = ("episode", "group", "gate_reason", "status", "worst_sub_task", "worst_pair", "worst_direction")
-NUMBERS = ("Q", "gate_free_Q", "worst_frame", "worst_z")
+TEXT, NUMBERS = ("episode", "group", "status"), ("Q",)
+Q_TEXT = ("gate_reason", "worst_sub_task", "worst_pair", "worst_direction")
+Q_NUMBERS = ("gate_free_Q", "worst_frame", "worst_z")
+"""Columns that only a scoring of Q leaves behind."""
 
 
 @dataclass(frozen=True)
 class Scored:
     """Scores of a set of executions, one entry an execution; NaN and "" where there is nothing to say.
 
-    ``valid``: the execution could be judged; ``closed``: it was, and its terminal gate closed. ``groups`` are in
-    natural order ("tilt 5" before "tilt 10"); ``group`` is an index into them. ``told`` is `score.json`.
+    ``has_q``: Q was scored; without it every Q is NaN. ``valid``: the execution could be judged; ``closed``: it was,
+    and its terminal gate closed. ``groups`` are in natural order ("tilt 5" before "tilt 10"); ``group`` is an index
+    into them. ``told`` is `score.json`.
     """
 
     folder: Path
     told: dict[str, Any]
+    has_q: bool
     text: dict[str, list[str]]
     number: dict[str, np.ndarray]
     valid: np.ndarray
     closed: np.ndarray
     groups: tuple[str, ...]
     group: np.ndarray
-    ends_s: np.ndarray  # [episodes, P], NaN where a sub-task was never reached
+    ends_s: np.ndarray  # [episodes, P], NaN where a sub-task was never reached; P is 0 without Q or reference
     findings: dict[str, int]
 
     @property
@@ -76,29 +80,24 @@ class Frames:
     time_s: dict[int, float]
 
 
-def read_scored(folder: Path, reference: Reference) -> Scored:
+def read_scored(folder: Path, reference: Reference | None) -> Scored:
     """Scores in a folder. InputError when they are missing, cannot be read, or were made with another reference."""
     folder = Path(folder)
     told = _read_told(folder / ABOUT)
-    for key, mine in (
-        ("task", reference.spec.name),
-        ("pairs", [p.name for p in reference.pairs]),
-        ("sub_tasks", [s.name for s in reference.spec.sub_tasks]),
-        ("bins_n", reference.bins_n),
-    ):
-        if told.get(key) != mine:
-            raise InputError(
-                f"{folder / ABOUT}: {key} is {told.get(key)}; expected {mine} as in the reference; "
-                "give the reference that these scores were made with"
-            )
-    ends = [f"sub_task_end_s.{s.name}" for s in reference.spec.sub_tasks]
-    table = _read_table(folder / SCORES, [*TEXT, *NUMBERS, "valid", "gate", *ends], "findings")
+    has_q = "geometric" in told.get("metrics", ("geometric",))
+    if reference is not None:
+        _check_same(folder / ABOUT, told, reference)
+    ends = [f"sub_task_end_s.{s.name}" for s in reference.spec.sub_tasks] if has_q and reference is not None else []
+    texts, numbers = TEXT + Q_TEXT * has_q, NUMBERS + Q_NUMBERS * has_q
+    table = read_columns(folder / SCORES, [*texts, *numbers, "valid", "gate", *ends], optional="findings".__eq__)
     n = table.num_rows
     if n == 0:
         raise InputError(f"{folder / SCORES}: it holds no execution; expected at least one; score some episodes")
-    text = {name: ["" if x is None else str(x) for x in table[name].to_pylist()] for name in TEXT}
-    number = {name: _floats(table[name]) for name in NUMBERS}
-    valid = np.array([bool(x) for x in table["valid"].to_pylist()]) & np.isfinite(number["Q"])
+    text = {name: texts_of(table[name]) for name in texts}
+    number = {name: floats_of(table[name]) for name in numbers}
+    valid = np.array([bool(x) for x in table["valid"].to_pylist()])
+    if has_q:
+        valid &= np.isfinite(number["Q"])
     closed = np.array([x is False for x in table["gate"].to_pylist()]) & valid
     text["group"] = [g or "all" for g in text["group"]]
     groups = tuple(sorted(set(text["group"]), key=natural))
@@ -111,15 +110,36 @@ def read_scored(folder: Path, reference: Reference) -> Scored:
     return Scored(
         folder=folder,
         told=told,
+        has_q=has_q,
         text=text,
         number=number,
         valid=valid,
         closed=closed,
         groups=groups,
         group=np.array([place[g] for g in text["group"]]),
-        ends_s=np.stack([_floats(table[name]) for name in ends], axis=1),
+        ends_s=np.stack([floats_of(table[name]) for name in ends], axis=1) if ends else np.zeros((n, 0)),
         findings=findings,
     )
+
+
+def _check_same(path: Path, told: dict[str, Any], reference: Reference) -> None:
+    """InputError unless the scores were made with a reference like this one."""
+    if "metrics" in told and "pairs" not in told:
+        raise InputError(
+            f"{path}: these scores were made without a reference, found reference=PATH; "
+            "leave it out, or score again with it"
+        )
+    for key, mine in (
+        ("task", reference.spec.name),
+        ("pairs", [p.name for p in reference.pairs]),
+        ("sub_tasks", [s.name for s in reference.spec.sub_tasks]),
+        ("bins_n", reference.bins_n),
+    ):
+        if told.get(key) != mine:
+            raise InputError(
+                f"{path}: {key} is {told.get(key)}; expected {mine} as in the reference; "
+                "give the reference that these scores were made with"
+            )
 
 
 def read_frames(scored: Scored, reference: Reference, *, tracks: list[int], times: list[int]) -> Frames | None:
@@ -153,7 +173,7 @@ def read_frames(scored: Scored, reference: Reference, *, tracks: list[int], time
         raise
     except Exception as error:
         raise InputError(
-            f"{path}: cannot be read ({_first_line(error)}); expected what `jaxeval score` writes; score again"
+            f"{path}: cannot be read ({first_line(error)}); expected what `jaxeval score` writes; score again"
         ) from error
     mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     skipped = [j for j, p in enumerate(reference.pairs) if p.name in scored.told.get("skipped_pairs", ())]
@@ -214,12 +234,13 @@ def _read_told(path: Path) -> dict[str, Any]:
             raise ValueError("not an object")
     except ValueError as error:
         raise InputError(
-            f"{path}: cannot be read ({_first_line(error)}); expected JSON of `jaxeval score`; score again"
+            f"{path}: cannot be read ({first_line(error)}); expected JSON of `jaxeval score`; score again"
         ) from error
     return told
 
 
-def _read_table(path: Path, names: list[str], optional: str) -> Any:
+def read_columns(path: Path, names: list[str], *, optional: Callable[[str], bool]) -> Any:
+    """Columns of `scores.parquet`, and those it has that are ``optional``. InputError when it cannot be read."""
     import pyarrow.parquet as pq
 
     if not path.is_file():
@@ -230,18 +251,25 @@ def _read_table(path: Path, names: list[str], optional: str) -> Any:
             present = file.schema_arrow.names
             if missing := [x for x in names if x not in present]:
                 raise InputError(f"{path}: no column {missing[0]}; expected what `jaxeval score` writes; score again")
-            return file.read(columns=names + [optional] * (optional in present))
+            return file.read(columns=names + [x for x in present if optional(x) and x not in names])
     except InputError:
         raise
     except Exception as error:
         raise InputError(
-            f"{path}: cannot be read ({_first_line(error)}); expected a whole parquet file; score again"
+            f"{path}: cannot be read ({first_line(error)}); expected a whole parquet file; score again"
         ) from error
 
 
-def _floats(column: Any) -> np.ndarray:
+def floats_of(column: Any) -> np.ndarray:
+    """A column as float64, NaN where it is null."""
     return np.array([np.nan if x is None else float(x) for x in column.to_pylist()])
 
 
-def _first_line(error: Exception) -> str:
+def texts_of(column: Any) -> list[str]:
+    """A column as text, empty where it is null."""
+    return ["" if x is None else str(x) for x in column.to_pylist()]
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line."""
     return (str(error).splitlines() or [type(error).__name__])[0]

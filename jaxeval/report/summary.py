@@ -32,10 +32,16 @@ def worst_executions(scored: Scored, n: int = WORST_N) -> list[int]:
 
 def chosen_groups(scored: Scored, n: int) -> tuple[list[int], list[str]]:
     """Groups to draw, in their order, and the names of those left out: with too many, the lowest means are drawn."""
+    return lowest_groups(scored, np.where(scored.valid, scored.q, np.nan), n)
+
+
+def lowest_groups(scored: Scored, values: np.ndarray, n: int) -> tuple[list[int], list[str]]:
+    """Up to n groups, in their order, by the lowest mean of what is known of ``values``, and the names of the rest."""
     every = list(range(len(scored.groups)))
     if len(every) <= n:
         return every, []
-    means = [scored.q[rows].mean() if len(rows := scored.rows_of(g)) else np.inf for g in every]
+    known = np.isfinite(values)
+    means = [values[mine].mean() if (mine := known & (scored.group == g)).any() else np.inf for g in every]
     low = sorted(every, key=means.__getitem__)[:n]
     return sorted(low), [scored.groups[g] for g in every if g not in low]
 
@@ -107,10 +113,7 @@ def execution_row(scored: Scored, i: int, frames: Frames | None) -> dict[str, An
         kind = "gate closed"
     else:
         reason, kind = scored.text["worst_direction"][i] or "nothing beyond the admissible radius", ""
-    return {
-        "episode": scored.text["episode"][i],
-        "group": scored.text["group"][i],
-        "group_key": scored.groups.index(scored.text["group"][i]),
+    return plain_row(scored, i) | {
         "q": float(scored.q[i]) if scored.valid[i] else None,
         "kind": kind,
         "reason": reason,
@@ -118,6 +121,12 @@ def execution_row(scored: Scored, i: int, frames: Frames | None) -> dict[str, An
         "frame": int(frame) if np.isfinite(frame) else None,
         "time": time,
     }
+
+
+def plain_row(scored: Scored, i: int) -> dict[str, Any]:
+    """A line of the table of executions where Q is not told."""
+    group = scored.text["group"][i]
+    return {"episode": scored.text["episode"][i], "group": group, "group_key": scored.groups.index(group)}
 
 
 def costly_stretch(t_s: np.ndarray, cost: np.ndarray, *, quiet: float = 0.05) -> tuple[float, float, float] | None:
@@ -208,22 +217,23 @@ def provenance(scored: Scored, about: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def skipped(
-    scored: Scored, reference: Reference, frames: Frames | None, about: dict[str, Any]
+    scored: Scored, reference: Reference | None, frames: Frames | None, about: dict[str, Any]
 ) -> list[tuple[str, list[str]]]:
-    """What this report does not judge or show, and what was remarked on the way: (title, lines); none is empty."""
+    """What this report does not judge or show, and what was remarked on the way: (title, lines); none is empty.
+
+    ``reference`` is None where the report is of motion alone.
+    """
     told = scored.told
     not_judged = [
         f"{scored.text['episode'][i]}: {scored.text['status'][i] or 'no reason given'}"
         for i in np.flatnonzero(~scored.valid)
     ]
     left_out = [": ".join(str(x) for x in pair) for pair in about.get("left_out", ())]
-    unsure = (~np.asarray(reference.converged)).sum(axis=1)
-    bins_n = reference.nominal.shape[1]
-    names = [f"{p.name}: {n} of {bins_n}" for p, n in zip(reference.pairs, unsure, strict=True) if n]
     remarks = [
         f"{code}: {n} executions ({FINDINGS[code][1]})" for code, n in scored.findings.items() if code in FINDINGS
     ]
     files = [str(r[1]) if isinstance(r, list | tuple) and len(r) > 1 else str(r) for r in told.get("refused", ())]
+    absent = f"cost over progress and time, times of worst frames: {FRAME_COSTS} was not written (frames=true)"
     sections = [
         ("Relations that were not scored (a body is missing)", [str(p) for p in told.get("skipped_pairs", ())]),
         ("Executions that were not judged", not_judged),
@@ -234,16 +244,18 @@ def skipped(
         ("Remarks on the recordings", sorted(remarks, key=natural)),
         (
             "Relations whose mean is not unique (a demonstration lies over 90 deg from it, as free turns do), by bins",
-            names,
+            [] if reference is None else _unsure(reference),
         ),
-        (
-            "Figures left out",
-            [f"cost over progress and time, times of worst frames: {FRAME_COSTS} was not written (frames=true)"]
-            if frames is None
-            else [],
-        ),
+        ("Figures left out", [absent] if reference is not None and frames is None else []),
     ]
     return [(title, shortened(lines)) for title, lines in sections if lines]
+
+
+def _unsure(reference: Reference) -> list[str]:
+    """Relations and in how many bins their mean is not unique."""
+    count = (~np.asarray(reference.converged)).sum(axis=1)
+    bins_n = reference.nominal.shape[1]
+    return [f"{p.name}: {n} of {bins_n}" for p, n in zip(reference.pairs, count, strict=True) if n]
 
 
 def shortened(lines: list[str]) -> list[str]:
@@ -254,7 +266,7 @@ def shortened(lines: list[str]) -> list[str]:
 def versions() -> list[tuple[str, str]]:
     """Versions of what the numbers rest on."""
     out = [("python", platform.python_version())]
-    for name in ("jaxeval", "jax", "jaxlib", "jaxlie", "numpy", "pyarrow", "matplotlib"):
+    for name in ("jaxeval", "jax", "jaxlib", "jaxlie", "numpy", "pyarrow", "matplotlib", "plotly"):
         try:
             out.append((name, metadata.version(name)))
         except metadata.PackageNotFoundError:

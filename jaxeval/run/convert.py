@@ -69,6 +69,11 @@ def convert(
         raise InputError(f"to is '{to}'; expected one of {', '.join(KINDS)}; correct the setting")
     if precision not in ("float32", "float64"):
         raise InputError(f"precision is '{precision}'; expected float32 or float64; correct the setting")
+    if to == "tum" and out.exists() and (out.is_file() or any(out.iterdir())):
+        if not overwrite:
+            raise InputError(f"{out}: it exists already; give overwrite=true or choose another path")
+        if not (out / RECORD).is_file():
+            raise InputError(f"{out}: it was not written by convert, so it is not overwritten; choose another path")
     if absent := [b for b in rename if b not in source.bodies]:
         raise InputError(_absent(source, absent, source.bodies))
     names = tuple(rename.get(b, b) for b in source.bodies)

@@ -11,11 +11,12 @@ from jaxeval.metrics.geometric import GeometricParams
 from jaxeval.run.fit import fit_source, provenance
 from jaxeval.run.fit import table as fit_table
 from jaxeval.run.report import report
-from jaxeval.run.score import score
+from jaxeval.run.score import motion_table, score
 from jaxeval.run.score import table as score_table
 
 TASK, DEMONSTRATIONS, EXECUTIONS = "stack_cube", "bundled:stack_cube_demos", "bundled:stack_cube_tilt"
 DEMONSTRATIONS_N = 30
+METRICS = ("geometric", "smoothness", "kinematic")
 
 
 def demo(out: Path, params: GeometricParams) -> Path:
@@ -29,7 +30,10 @@ def demo(out: Path, params: GeometricParams) -> Path:
     print(fit_table(made), flush=True)
     print("\n2/3 scoring 40 executions in which the carried cube is tilted by 0, 10, 25 or 45 deg ...", flush=True)
     about = {"reference": "reference", "demonstrations": provenance(made, source, {"episodes": DEMONSTRATIONS})}
-    scores = score(made.reference, open_source(EXECUTIONS), params, out=out, frames=True, progress=True, about=about)
-    print(score_table(scores), flush=True)
+    scores = score(
+        made.reference, open_source(EXECUTIONS), params, metrics=METRICS, out=out, frames=True, progress=True,
+        about=about,
+    )  # fmt: skip
+    print(f"{score_table(scores)}\n\n{motion_table(scores)}", flush=True)
     print("\n3/3 writing the report ...", flush=True)
     return report(out, reference, out)

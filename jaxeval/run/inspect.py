@@ -192,7 +192,7 @@ def _text(i: Inspection) -> str:
     lines += [f"    {name:17}{lacks or 'nothing'}" for name, lacks in i.missing.items()]
     if i.findings:
         lines += ["  noticed about the file", *(f"    {f.severity}: {f}" for f in i.findings)]
-    told = {c: n for c, n in i.episode_findings.items() if FINDINGS[c][0] != "info"}
+    told = {c: n for c, n in i.episode_findings.items() if c in FINDINGS and FINDINGS[c][0] != "info"}
     if told:
         lines.append("  noticed about episodes")
         lines += [f"    {FINDINGS[c][0]}: {n} x {c}: {FINDINGS[c][1]}" for c, n in sorted(told.items())]

@@ -33,7 +33,7 @@ TEXT = ("episode", "task", "group", "gate_reason", "status", "worst_sub_task", "
 MOTION_COLUMNS = {
     "smoothness.sparc": "SPARC", "smoothness.jerk_mean_m_s3": "jerk, m/s^3", "smoothness.path_m": "path, m",
     "smoothness.duration_s": "time, s", "smoothness.idle_s": "idle, s", "kinematic.score": "kinematic score",
-    "kinematic.min_w": "least w",
+    "kinematic.min_w": "least w, mean",
 }  # fmt: skip
 """Columns of the printed table, with their titles."""
 
@@ -243,13 +243,15 @@ def table(scores: Scores) -> str:
 def motion_table(scores: Scores) -> str:
     """Means of the motion metrics by group, as text; "-" where none is known."""
     c, group = scores.columns, np.asarray(scores.columns["group"], object)
-    shown = [(name, title) for name, title in MOTION_COLUMNS.items() if name in c]
-    lines = [f"{'group':24}{'episodes':>9}" + "".join(f"{title:>16}" for _, title in shown)]
+    shown = [(name, title, len(title) + 2) for name, title in MOTION_COLUMNS.items() if name in c]
+    lines = [f"{'group':24}{'episodes':>9}" + "".join(f"{title:>{width}}" for _, title, width in shown)]
     for name in dict.fromkeys(group):
         mine = np.flatnonzero(group == name)
-        values = [[v for i in mine if (v := c[column][i]) is not None] for column, _ in shown]
-        told = "".join(f"{np.mean(v):16.3f}" if v else f"{'-':>16}" for v in values)
-        lines.append(f"{name or '-':24}{len(mine):>9}{told}")
+        cells = []
+        for column, _, width in shown:
+            values = [v for i in mine if (v := c[column][i]) is not None]
+            cells.append(f"{np.mean(values):{width}.3f}" if values else f"{'-':>{width}}")
+        lines.append(f"{name or '-':24}{len(mine):>9}" + "".join(cells))
     return "\n".join(lines)
 
 

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
-import io
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from plotly.offline import get_plotlyjs
 
-from jaxeval.io import open_source
 from jaxeval.io.errors import InputError
-from jaxeval.io.reference import save_reference
 from jaxeval.metrics import geometric as G
 from jaxeval.report.html import TABLE_N, write_report
 from jaxeval.report.scored import _add_bins, natural, read_frames, read_scored
 from jaxeval.report.summary import constraint_map, costly_stretch, worst_executions
 from jaxeval.report.words import axis_words, direction_words, gate_words
-from jaxeval.run.fit import fit
 from jaxeval.run.report import report
-from jaxeval.run.score import score
-from jaxeval.types import Pair, Reference
-from tests.executions import episodes, spec
+from jaxeval.types import Pair
+from tests.report.scored_set import Made, Page, pixels, rewritten
 
 ON_TABLE, ON_CUBE, IN_GRIPPER = (
     Pair("cubeA", "table", "m_s"),
@@ -36,86 +29,15 @@ ON_TABLE, ON_CUBE, IN_GRIPPER = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Made:
-    """A scored set on disk and the report of it."""
-
-    scores: Path
-    reference: Reference
-    path: Path
-    html: str
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    folder = tmp_path_factory.mktemp("scored")
-    learned = fit(episodes()[:31], spec())
-    about = {"demonstrations_hash": "0123abcd", "left_out": [list(x) for x in learned.left_out], "notes": ["a <note>"]}
-    save_reference(folder / "reference", learned.reference, about=about)
-    score(learned.reference, open_source("bundled:stack_cube_tilt"), out=folder / "scores", frames=True)
-    path = report(folder / "scores", folder / "reference", folder / "out")
-    return Made(folder / "scores", learned.reference, path, path.read_text())
-
-
-class Page(HTMLParser):
-    """Images, resources, and the cells of every table with an id."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.images: list[dict[str, str | None]] = []
-        self.loads: list[str] = []
-        self.tables: dict[str, list[list[str]]] = {}
-        self.table, self.cell = "", False
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.loads += [str(v) for k, v in attrs if k in ("src", "href", "srcset", "data", "action", "poster")]
-        if tag == "link":
-            self.loads.append("link")
-        if tag == "img":
-            self.images.append(given)
-        if tag == "table":
-            self.table = given.get("id") or ""
-            self.tables[self.table] = []
-        if tag == "tr":
-            self.tables[self.table].append([])
-        if tag in ("td", "th"):
-            self.tables[self.table][-1].append("")
-            self.cell = True
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th"):
-            self.cell = False
-
-    def handle_data(self, data: str) -> None:
-        if self.cell:
-            self.tables[self.table][-1][-1] += data
-
-
-def pixels(data: bytes) -> np.ndarray:
-    from PIL import Image
-
-    return np.asarray(Image.open(io.BytesIO(data)).convert("L"), float)
-
-
-def rewritten(made: Made, folder: Path, change) -> Path:
-    """A copy of the scores whose rows `change` has edited; no frame costs."""
-    folder.mkdir()
-    table = pq.read_table(made.scores / "scores.parquet")
-    rows = change(table.to_pylist())
-    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), folder / "scores.parquet")
-    (folder / "score.json").write_text((made.scores / "score.json").read_text())
-    return folder
-
-
 # ------------------------------------------------------------------------------------------------------------ the page
 
 
 def test_the_page_loads_nothing_and_escapes_everything(made: Made) -> None:
     page = Page(made.html)
     assert page.loads and all(x.startswith("data:image/png;base64,") for x in page.loads)
-    assert "http" not in re.sub(r"base64,[^\"]*", "", made.html) and "@import" not in made.html
+    ours = re.sub(r"base64,[^\"]*", "", made.html.replace(get_plotlyjs(), "", 1))
+    assert "://" not in ours and "@import" not in ours and len(ours) < 1_500_000
+    assert "default-src 'none'; img-src data:" in ours  # so that nothing in it can fetch, whatever it is made to draw
     assert "a &lt;note&gt;" in made.html and "<note>" not in made.html
     assert not list(made.path.parent.rglob("*.writing"))
 
@@ -123,7 +45,10 @@ def test_the_page_loads_nothing_and_escapes_everything(made: Made) -> None:
 def test_every_figure_is_there_and_is_not_blank(made: Made) -> None:
     page = Page(made.html)
     files = sorted((made.path.parent / "figures").glob("*.png"))
-    assert [f.stem for f in files] == ["constraints", "cost", "quality", *(f"worst_{k}" for k in range(1, 7))]
+    assert [f.stem for f in files] == [
+        "constraints", "cost", "manipulability", "motion", "quality", "trajectories",
+        *(f"worst_{k}" for k in range(1, 7)),
+    ]  # fmt: skip
     inside = {base64.b64decode(str(i["src"]).split(",")[1]) for i in page.images}
     assert inside == {f.read_bytes() for f in files}
     for image in page.images:
@@ -140,8 +65,9 @@ def test_the_table_holds_every_execution_with_its_numbers(made: Made) -> None:
     }
     order = list(scores)
     assert {r[0] for r in rows} == set(scores) and len(rows) == len(scores) == 40
-    for episode, group, q, reason, sub_task, time in rows:
+    for episode, group, q, reason, sub_task, time, sparc, least_w in rows:
         want = scores[episode]
+        assert (sparc, least_w) == (f"−{-want['smoothness.sparc']:.2f}", f"{want['kinematic.min_w']:.3f}")
         assert (group, q, sub_task) == (want["group"], f"{want['Q']:.3f}", want["worst_sub_task"])
         assert reason == (want["gate_reason"] or want["worst_direction"])
         assert time == f"{times[order.index(episode), want['worst_frame']]:.2f} s"
@@ -230,10 +156,11 @@ def test_a_large_set_gives_a_small_page(made: Made, tmp_path: Path) -> None:
 
 def test_a_second_report_leaves_no_figure_of_the_first(made: Made, tmp_path: Path) -> None:
     (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "worst_6.png").write_bytes(b"old")
+    for name in ("worst_6", "trajectories"):
+        (tmp_path / "figures" / f"{name}.png").write_bytes(b"old")
     folder = rewritten(made, tmp_path / "scores", lambda rows: rows[:2])
     write_report(folder, made.reference, about={}, params=G.GeometricParams(), out=tmp_path)
-    assert not (tmp_path / "figures" / "worst_6.png").exists()
+    assert not [f for f in (tmp_path / "figures").iterdir() if f.read_bytes() == b"old"]
 
 
 # ------------------------------------------------------------------------------------------------------------ bad input
