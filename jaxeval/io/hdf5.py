@@ -79,7 +79,7 @@ class Node:
             InputError: missing, no numbers, another shape, or part of it lies beyond the end of the file.
         """
         found = self._find(key)
-        ends = f"; {hint}" if hint else ""
+        ends = f"; {hint or 'record it again'}"
         if found is None:
             raise InputError(f"{self.path}: {self.name} has no '{key}'{ends}")
         if not self.has(key):

@@ -95,7 +95,8 @@ def _episode(
     joints = frames.numbers(roles.joints) if roles.joints else None
     if joints is not None and joints.shape[1] != len(roles.joint_names):
         raise InputError(
-            f"{frames.where}: {roles.joints} has {joints.shape[1]} columns, info.json names {len(roles.joint_names)}"
+            f"{frames.where}: {roles.joints} has {joints.shape[1]} columns, info.json names {len(roles.joint_names)}; "
+            "copy or record the data set again"
         )
     if robot is not None and "tcp" not in poses:
         poses["tcp"] = _tcp(frames, robot, roles, joints)

@@ -69,7 +69,7 @@ def open_data_set(root: Path, findings: FileFindings) -> DataSet:
         )
     fps = rate_hz(info.get("fps"))
     if fps is None:
-        raise InputError(f"{root}/meta/info.json: fps {info.get('fps')!r}, expected a positive number")
+        raise InputError(f"{root}/meta/info.json: fps {info.get('fps')!r}, expected a positive number; correct it")
     features = info.get("features")
     if not isinstance(features, dict) or not all(isinstance(f, dict) for f in features.values()):
         raise InputError(f"{root}/meta/info.json: 'features' is missing or no table of features; copy it again")
@@ -222,12 +222,12 @@ class Frames:
             lengths = [values.type.list_size] if fixed else np.unique(values.value_lengths().drop_null()).tolist()
             if values.null_count or len(lengths) != 1 or not lengths[0]:
                 found = f"lists of {lengths} entries and {values.null_count} missing"
-                raise InputError(f"{self.where}: {feature} holds {found}, expected one width")
+                raise InputError(f"{self.where}: {feature} holds {found}, expected one width; record it again")
             width *= lengths[0]
             values = values.flatten()
         kind = values.type
         if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            raise InputError(f"{self.where}: {feature} holds {kind}, expected numbers")
+            raise InputError(f"{self.where}: {feature} holds {kind}, expected numbers; record it again")
         flat = measured(values.to_numpy(zero_copy_only=False))
         return flat.reshape(self.length, width)
 
@@ -235,14 +235,19 @@ class Frames:
         """[T, len(slots)] of the columns named by `slots`."""
         values = self.numbers(feature)
         if values.shape[1] <= max(slots):
-            raise InputError(f"{self.where}: {feature} has {values.shape[1]} columns, info.json names {max(slots) + 1}")
+            raise InputError(
+                f"{self.where}: {feature} has {values.shape[1]} columns, info.json names {max(slots) + 1}; "
+                "copy or record the data set again"
+            )
         return values[:, list(slots)]
 
     def scalar(self, feature: str) -> np.ndarray:
         """[T] of a feature with one number a frame."""
         values = self.numbers(feature)
         if values.shape[1] != 1:
-            raise InputError(f"{self.where}: {feature} has {values.shape[1]} numbers a frame, expected 1")
+            raise InputError(
+                f"{self.where}: {feature} has {values.shape[1]} numbers a frame, expected 1; record it again"
+            )
         return values[:, 0]
 
     def flags(self, feature: str) -> np.ndarray:

@@ -72,7 +72,7 @@ def write_lerobot(
     if fps is None:
         fps = _rate(prepared)
     elif rate_hz(fps) is None:
-        raise InputError(f"{path}: fps is {fps!r}, expected a positive number")
+        raise InputError(f"{path}: fps is {fps!r}, expected a positive number; correct it")
     fps = float(round(fps)) if abs(fps - round(fps)) < 1e-3 * fps else float(fps)
     texts = [task or e.task or "unknown" for e in episodes]
     tasks = list(dict.fromkeys(texts))
@@ -194,7 +194,9 @@ def _checked(path: Path, e: Episode) -> Episode:
     """The episode prepared; InputError for what cannot be put on a grid."""
     bad = [f for f in e.check() if f.code in ("shape", "no_valid_frame", "too_few_frames", "time_not_increasing")]
     if bad:
-        raise InputError(f"{path}: {e.episode_id or 'an episode'}: {bad[0].found}, expected {bad[0].expected}")
+        raise InputError(
+            f"{path}: {e.episode_id or 'an episode'}: {bad[0].found}, expected {bad[0].expected}; {bad[0].action}"
+        )
     return e.prepared()
 
 

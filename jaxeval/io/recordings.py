@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
-from jaxeval.io.initial_condition import initial_condition_hash, initial_condition_id, task_name
+from jaxeval.io.hdf5 import measured, rate_hz
+from jaxeval.io.initial_condition import initial_condition_id, task_name
+from jaxeval.io.scene import start_hash
 from jaxeval.types import Episode
 
 PANDA_JOINTS = (*(f"panda_joint{i}" for i in range(1, 8)), "panda_finger_joint1", "panda_finger_joint2")
@@ -46,38 +48,66 @@ def read_recordings(path: str | Path) -> list[Episode]:
             if not {"meta", "n_episodes"} <= keys:
                 raise InputError(f"{path}: no key 'meta' or 'n_episodes'; expected a recording of demonstrations")
             meta = json.loads(str(file["meta"]))
+            if not isinstance(meta, list) or not all(isinstance(m, dict) for m in meta):
+                raise InputError(f"{path}: 'meta' is no list with an object an episode; record it again")
             return [_episode(path, file, keys, m, k) for k, m in enumerate(meta)]
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise InputError(f"{path}: truncated or corrupt, not readable as .npz ({error}); copy it again") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
+        said = str(error).replace("\n", " ")
+        raise InputError(f"{path}: truncated or corrupt, not readable as .npz ({said}); copy it again") from error
     except KeyError as error:
         key = str(error.args[0]).removesuffix(" is not a file in the archive")
         raise InputError(f"{path}: key '{key}' is missing; record it again") from error
+    except InputError:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError, SyntaxError) as error:  # of 'meta', or of an array
+        said = str(error).partition("\n")[0]
+        raise InputError(
+            f"{path}: it holds another kind of value than a recording does ({said}); record it again"
+        ) from error
+
+
+def _array(path: Path, file: Any, key: str, *shape: int | None, kinds: str = "biuf") -> np.ndarray:
+    """The array under `key` with that shape (None: any length); InputError otherwise."""
+    found = file[key]
+    fits = found.ndim == len(shape) and all(want in (None, n) for n, want in zip(found.shape, shape, strict=True))
+    if not fits or found.dtype.kind not in kinds:
+        wanted = ", ".join("T" if n is None else str(n) for n in shape)
+        raise InputError(
+            f"{path}: '{key}' holds {found.dtype} of shape {found.shape}, expected "
+            f"{'texts' if kinds == 'U' else 'numbers'} of shape ({wanted}); record it again"
+        )
+    return found if kinds == "U" else measured(found)
 
 
 def _episode(path: Path, file: Any, keys: set[str], meta: dict[str, Any], k: int) -> Episode:
     prefix = f"ep{k:03d}/"
-    env_id, seed, tilt = meta["task"], int(meta["seed"]), meta.get("tilt")
+    env_id, seed, tilt = str(meta["task"]), int(meta["seed"]), meta.get("tilt")
+    rate = rate_hz(meta["control_freq"])
+    if rate is None:
+        raise InputError(f"{path}: control_freq {meta['control_freq']!r} of {prefix[:-1]} is no rate in Hz; record it")
     names = sorted(key.removeprefix(f"{prefix}pose/") for key in keys if key.startswith(f"{prefix}pose/"))
-    poses = np.stack([file[f"{prefix}pose/{name}"] for name in names], axis=1)
-    frames_n = len(poses)
-    table = np.broadcast_to(np.asarray(meta["table_pose"], np.float64), (frames_n, 1, 7))
+    if not names:
+        raise InputError(f"{path}: key '{prefix}pose/...' is missing; record it again")
+    n = len(_array(path, file, f"{prefix}pose/{names[0]}", None, 7))
+    poses = np.stack([_array(path, file, f"{prefix}pose/{name}", n, 7) for name in names], axis=1)
+    table = np.broadcast_to(np.asarray(meta["table_pose"], np.float64), (n, 1, 7))
     poses = wxyz_xyz(np.concatenate([poses, table], axis=1))
     bodies = (*names, "table")
-    actors = tuple(n for n in names if n not in DERIVED)
-    phase = file[f"{prefix}phase"]
-    labels = tuple(dict.fromkeys(phase.tolist()))
-    success = file[f"{prefix}success"]
+    actors = tuple(name for name in names if name not in DERIVED)
+    phase = _array(path, file, f"{prefix}phase", n, kinds="U").tolist()
+    labels = tuple(dict.fromkeys(phase))
+    success = _array(path, file, f"{prefix}success", n, kinds="b") != 0
     return Episode(
         poses=poses,
-        time_s=np.arange(frames_n) / float(meta["control_freq"]),
-        valid=np.ones(frames_n, bool),
-        gripper_width_m=np.asarray(file[f"{prefix}gripper_width"], np.float64),
-        sub_task=np.array([labels.index(p) for p in phase.tolist()], np.int32),
-        joints=file[f"{prefix}qpos"],
-        actions=file[f"{prefix}action"],
+        time_s=np.arange(n) / rate,
+        valid=np.ones(n, bool),
+        gripper_width_m=_array(path, file, f"{prefix}gripper_width", n),
+        sub_task=np.array([labels.index(p) for p in phase], np.int32),
+        joints=_array(path, file, f"{prefix}qpos", n, len(PANDA_JOINTS)),
+        actions=_array(path, file, f"{prefix}action", n, None),
         half_size_m=_half_sizes(meta, bodies),
         success_once=bool(success.any()),
-        success_at_end=bool(success[-1]),
+        success_at_end=bool(success[-1]) if n else None,
         seed=seed,
         speed=1.0,
         bodies=bodies,
@@ -85,7 +115,7 @@ def _episode(path: Path, file: Any, keys: set[str], meta: dict[str, Any], k: int
         joint_names=PANDA_JOINTS,
         episode_id=f"{env_id}/seed={seed}" if tilt is None else f"{env_id}_tilt/seed={seed}/tilt={tilt:g}",
         initial_condition_id=initial_condition_id(env_id, seed),
-        initial_condition_hash=initial_condition_hash(poses[0, [bodies.index(a) for a in actors]], actors),
+        initial_condition_hash=start_hash({b: poses[:, bodies.index(b)] for b in actors}, actors),
         group="demonstrations" if tilt is None else f"tilt {tilt:g} deg",
         task=task_name(env_id),
         source=path.name,

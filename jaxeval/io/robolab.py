@@ -188,7 +188,7 @@ def _run_of(line: dict[str, Any]) -> int | None:
 def _step_s(path: Path, control_freq_hz: float | None, steps: list[Any]) -> float:
     if control_freq_hz is not None:
         if rate_hz(control_freq_hz) is None:
-            raise InputError(f"control_freq_hz is {control_freq_hz!r}, expected a positive number of Hz")
+            raise InputError(f"control_freq_hz is {control_freq_hz!r}, expected a positive number of Hz; correct it")
         return 1.0 / control_freq_hz
     told = {step for step in steps if rate_hz(step) is not None}
     if len(told) == 1:

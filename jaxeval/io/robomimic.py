@@ -170,7 +170,7 @@ def _episode(demo: Node, about: _About, findings: FileFindings) -> Episode:
         raise InputError(f"{demo.path}: {demo.name}/obs holds no poses but {', '.join(obs.names()[:5])}; {NAMED}")
     joints = obs.array("robot0_joint_pos", rows=frames_n) if obs.has("robot0_joint_pos") else None
     if joints is not None and joints.ndim != 2:
-        raise InputError(f"{demo.path}: {obs.name}/robot0_joint_pos has {joints.ndim} axes, expected 2")
+        raise InputError(f"{demo.path}: {obs.name}/robot0_joint_pos has {joints.ndim} axes, expected 2; {EXTRACT}")
     once, at_end = _success(demo, frames_n, findings)
     return Episode(
         poses=np.stack(list(poses.values()), axis=1),

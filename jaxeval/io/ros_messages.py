@@ -178,12 +178,13 @@ class _Heard:
         child, parent = child.strip("/"), header.frame_id.strip("/")
         self.unnamed |= {m.topic} if not child else set()
         static = m.topic.endswith("tf_static")
-        stamp, pose = _stamp_ns(header), [float(v) for v in (q.w, q.x, q.y, q.z, xyz.x, xyz.y, xyz.z)]
+        stamp, log_ns = _stamp_ns(header), int(m.log_ns)
+        pose = [float(v) for v in (q.w, q.x, q.y, q.z, xyz.x, xyz.y, xyz.z)]
         link = self.links.setdefault((child, parent, m.topic), _Link(parent, m.topic, static))
         link.stamps_ns.append(stamp)
         link.poses.append(pose)
         if not static and stamp:
-            self.clocks_ns.append((stamp, m.log_ns))
+            self.clocks_ns.append((stamp, log_ns))
 
     def _joint_state(self, m: RosMessage) -> None:
         names, positions = list(m.message.name), list(m.message.position)

@@ -31,8 +31,9 @@ def same_scene(episodes: list[Episode], places: list[str], findings: FileFinding
 
 
 def start_hash(poses: Mapping[str, np.ndarray], movable: tuple[str, ...]) -> str | None:
-    """`initial_condition_hash` of the `movable` bodies' first poses; None without any, or if a number is none."""
-    if not movable:
+    """`initial_condition_hash` of the `movable` bodies' first poses; None without any
+    or any frame, or if a number is none."""
+    if not movable or not len(poses[movable[0]]):
         return None
     first = np.stack([poses[body][0] for body in movable])
     known = np.isfinite(first).all() and np.abs(first).max() < FARTHEST_M

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
+from jaxeval.io.store_check import check_columns, check_episodes, check_frames, check_meta
 from jaxeval.io.store_write import (
     FORMAT,
     FORMAT_VERSION,
@@ -168,7 +169,7 @@ def open_store(path: str | Path) -> Store:
         found = "it is a file" if path.exists() else "there is no such folder"
         raise InputError(f"{path}: {found}, expected the folder of a jaxeval store; check the path")
     meta_path = path / "meta.json"
-    if not meta_path.exists():
+    if not meta_path.is_file():
         raise InputError(f"{path}: it has no meta.json, so it is not a jaxeval store; write it with write_store")
     refuse_lfs_pointer(meta_path)
     try:
@@ -176,16 +177,14 @@ def open_store(path: str | Path) -> Store:
         if meta["format"] != FORMAT:
             raise KeyError
         version = meta["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f'{meta_path}: expected JSON with "format": "{FORMAT}"; write the store again') from error
     if version != FORMAT_VERSION:
         raise InputError(
             f"{meta_path}: format_version {version}, expected {FORMAT_VERSION}; "
             "read it with the jaxeval version named under created_by and write it again"
         )
-    missing = {"task", "bodies", "sub_task_names", "joint_names", "joints_n", "actions_n", "precision"} - set(meta)
-    if missing:
-        raise InputError(f"{meta_path}: key '{min(missing)}' is missing; write the store again")
+    check_meta(meta_path, meta)
     return Store(path, meta)
 
 
@@ -200,7 +199,8 @@ class Store:
         self.joint_names: tuple[str, ...] = tuple(meta["joint_names"])
         table = path / "episodes.parquet"
         self.episodes: pa.Table = _guarded(table, lambda: pq.read_table(table))
-        _expect_columns(table, self.episodes.schema, episode_schema(self.bodies).names)
+        check_columns(table, self.episodes.schema, episode_schema(self.bodies))
+        check_episodes(table, self.episodes)
         self.n_episodes: int = self.episodes.num_rows
         self._length = self.column("length").astype(np.int64)
         self._first = np.concatenate([[0], np.cumsum(self._length)])
@@ -292,11 +292,11 @@ class Store:
         sizes: list[int] = []
         shards = self.column("shard")
         layout = Layout(self.bodies, self.meta["joints_n"], self.meta["actions_n"], (), self.meta["precision"])
-        expected = frame_schema(layout).names
+        expected = frame_schema(layout)
         for shard in np.unique(shards):
             file = shard_path(self.path, int(shard))
             footer = _guarded(file, lambda file=file: pq.read_metadata(file))
-            _expect_columns(file, footer.schema.to_arrow_schema(), expected)
+            check_columns(file, _guarded(file, footer.schema.to_arrow_schema), expected)
             rows, want = footer.num_rows, int(self._length[shards == shard].sum())
             if rows != want:
                 raise InputError(f"{file}: {rows} frames, expected {want} by episodes.parquet; write the store again")
@@ -415,6 +415,8 @@ class _Frames:
 
     def __init__(self, table: pa.Table, bodies: tuple[str, ...], path: Path, dtype: Any, joints_n: int = 0) -> None:
         table = table.combine_chunks()
+        if absent := [n for n in ("t_s", "valid", *(f"pose.{b}" for b in bodies)) if table[n].null_count]:
+            raise InputError(f"{path}: column {absent[0]} lacks values in some frames; write the store again")
         self.time_s = table["t_s"].to_numpy()
         self.valid = table["valid"].to_numpy()
         self.width_m = table["gripper_width_m"].to_numpy()
@@ -422,6 +424,7 @@ class _Frames:
         for i, b in enumerate(bodies):
             self.poses[:, i] = _matrix(table, f"pose.{b}", 7, path)
         self.joints = _matrix(table, "joints", joints_n, path) if joints_n else None
+        check_frames(path, bodies, self.time_s, self.poses)
 
 
 class _Padding:
@@ -522,13 +525,8 @@ def _guarded(path: Path, read: Any) -> Any:
         raise InputError(f"{path}: the file is missing; copy the whole store or write it again") from error
     except PermissionError as error:
         raise InputError(f"{path}: no permission to read it; ask its owner or copy it") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
         if path.is_file():
             refuse_lfs_pointer(path)
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise InputError(f"{path}: truncated or corrupt, not readable as parquet ({reason}); copy it again") from error
-
-
-def _expect_columns(path: Path, schema: pa.Schema, expected: Iterable[str]) -> None:
-    if missing := [name for name in expected if name not in schema.names]:
-        raise InputError(f"{path}: column {missing[0]} is missing; write the store again with write_store")

@@ -207,37 +207,51 @@ import os, sys
 sys.path.insert(0, {root!r})
 from jaxeval.io import append_store, bundled, write_store
 from jaxeval.io import store
-if {at!r} == "publish":
-    store.write_table = lambda *_: os._exit(9)
-def some():
+def some(at):
     yield from bundled("stack_cube_demos").read(0, 30)
-    if {at!r} == "episode":
+    if at == "episode":
         os._exit(9)
-{call}
+def die(at, call):
+    if at == "publish":
+        store.write_table = lambda *_: os._exit(9)
+    call(at)
+    os._exit(0)
+for at in ("episode", "publish"):
+    for call in (
+        lambda at: write_store(f"{folder}/new {{at}}", some(at), task="stack_cube", episodes_per_shard=7),
+        lambda at: append_store(f"{folder}/old {{at}}", some(at)),
+    ):
+        if (child := os.fork()) == 0:
+            die(at, call)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def killed(call: str, at: str) -> None:
-    root = str(Path(__file__).parents[2])
-    code = KILLED.format(root=root, at=at, call=call)
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """(folder, hash before) of writers that died: of ``new AT`` and, appending to five episodes, of ``old AT``."""
+    folder = tmp_path_factory.mktemp("killed")
+    for at in ("episode", "publish"):
+        write_store(folder / f"old {at}", open_store(bundled_path("stack_cube_demos")).read(0, 5), task="stack_cube")
+    before = open_store(folder / "old episode").hash
+    code = KILLED.format(root=str(Path(__file__).parents[2]), folder=folder)
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 9, done.stderr
+    assert done.stdout.split() == ["9"] * 4, done.stderr
+    return folder, before
 
 
 @pytest.mark.parametrize("at", ["episode", "publish"])
-def test_killed_while_writing(tmp_path: Path, at: str) -> None:
-    killed(f"write_store({str(tmp_path / 's')!r}, some(), task='stack_cube', episodes_per_shard=7)", at)
-    assert not (tmp_path / "s").exists()
-    store = write_store(tmp_path / "s", open_store(bundled_path("stack_cube_demos")).read(0, 5), task="stack_cube")
-    before = store.hash
-    killed(f"append_store({str(tmp_path / 's')!r}, some())", at)
-    assert open_store(tmp_path / "s").hash == before
-    again = append_store(tmp_path / "s", open_store(bundled_path("stack_cube_demos")).read(5, 9))
+def test_killed_while_writing(killed: tuple[Path, str], at: str) -> None:
+    folder, before = killed
+    assert not (folder / f"new {at}").exists()
+    assert open_store(folder / f"old {at}").hash == before
+    again = append_store(folder / f"old {at}", open_store(bundled_path("stack_cube_demos")).read(5, 9))
     assert again.n_episodes == 9
-    assert again.hash == store_hash(
-        write_store(tmp_path / "t", open_store(bundled_path("stack_cube_demos")).read(0, 9), task="stack_cube")
+    wanted = write_store(
+        folder / f"new {at}", open_store(bundled_path("stack_cube_demos")).read(0, 9), task="stack_cube"
     )
+    assert again.hash == store_hash(wanted)
 
 
 def test_refuses_what_it_should_not_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
