@@ -149,7 +149,7 @@ def test_a_urdf_is_read_as_pinocchio_reads_it(tmp_path: Path) -> None:
         links.append(f"l{i + 1}")
         text.append(
             f'<link name="l{i + 1}"/><joint name="j{i}" type="{kind}"><parent link="l{i}"/><child link="l{i + 1}"/>'
-        )  # noqa: E501
+        )
         text.append(f'<origin xyz="{xyz}" rpy="{rpy}"/><axis xyz="{axis}"/>')
         text.append('<limit lower="-1" upper="1" velocity="1" effort="1"/></joint>')
     path = tmp_path / "random.urdf"
