@@ -246,9 +246,8 @@ def _convert(config: Any) -> None:
     _required(config, "episodes", "out")
     told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     keys = ("to", "group", "rename", "bodies", "clean", "fps", "precision", "overwrite")
-    made = run.convert(
-        _source(config.episodes, config.options), config.out, progress=True, **{k: told[k] for k in keys}
-    )
+    given = {k: told[k] for k in keys} | {"task": told["task_name"]}
+    made = run.convert(_source(config.episodes, config.options), config.out, progress=True, **given)
     print(run.text(made))
     print(f"{made.kind}: {made.path}")
 
