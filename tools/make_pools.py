@@ -32,7 +32,7 @@ def main() -> None:
         lower, upper = robot.range()
         q = np.random.default_rng(SEED).uniform(lower, upper, (N, robot.joints_n))
         w = np.asarray(manipulability(jacobian_of(robot, chain(robot, jnp.asarray(q.T)))).translational)
-        cost = np.asarray(manipulability_cost(w, np.ones(N, bool)))
+        cost = np.asarray(manipulability_cost(jnp.asarray(w), jnp.ones(N, bool)))
         if np.percentile(cost, 90) - np.percentile(cost, 10) < 1.0:
             print(f"{name}: no pool, nearly every configuration costs the same (the floor is set for larger arms)")
             continue

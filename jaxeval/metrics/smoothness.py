@@ -319,6 +319,7 @@ def motion_quality(
         mean = jnp.sum(weight * jerk_size) / jnp.maximum(jnp.sum(weight), 1e-9)
         too_short = (STATUS_TOO_SHORT, ~jnp.any(weight > 0))
         jerk_status = jnp.where(jerk.status == STATUS_OK, first_true(bad, backward, too_short), jerk.status)
+        jerk_status = jnp.where(jerk_status == STATUS_OK, status, jerk_status)  # a lone frame has no motion to speak of
         return Motion(
             path_m=over(length),
             turn_rad=over(turn),

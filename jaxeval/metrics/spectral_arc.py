@@ -148,7 +148,7 @@ def speed_spectrum(
     """
     samples, doublings = _even_samples(speed, time_s, valid)
     total = jnp.sum(samples)
-    M = _magnitudes(samples, padlevel, samples.shape[0] // 2) / jnp.where(total > 0, total, 1.0)
+    M = _magnitudes(samples, padlevel) / jnp.where(total > 0, total, 1.0)
     magnitude = jnp.append(M[:-1].T.reshape(-1), M[-1, -1])
     rate_hz = _rate_hz(time_base(time_s, valid))
     bin_hz = rate_hz / jnp.exp2((doublings + padlevel).astype(rate_hz.dtype))
@@ -168,16 +168,16 @@ def _arc_length(
     rate_min_hz: float | Float[Array, ""],
     gap_steps: float | Float[Array, ""],
     still: float | Float[Array, ""],
-    band_n: int | None = None,
+    low: bool = False,
 ) -> Sparc:
     """Arc length of the spectrum of ``samples`` (as :func:`_even_samples` spreads them out), or why there is none.
 
-    ``band_n``: columns of the spectrum to look at, where :func:`_limit` says that no other can count.
+    ``low``: no bin counts but those of :func:`_low_magnitudes`.
     """
     clock = time_base(time_s, valid)
     rate_hz = _rate_hz(clock)
     total = jnp.sum(samples)
-    M = _magnitudes(samples, padlevel, band_n or samples.shape[0] // 2) / jnp.where(total > 0, total, 1.0)
+    M = (_low_magnitudes if low else _magnitudes)(samples, padlevel) / jnp.where(total > 0, total, 1.0)
     bins_n = jnp.exp2((doublings + padlevel).astype(rate_hz.dtype))  # K
     R, H = M.shape[0] - 1, M.shape[1]
     k = jnp.arange(R + 1, dtype=jnp.int32)[:, None] + R * jnp.arange(H, dtype=jnp.int32)[None]
@@ -290,19 +290,45 @@ def _places(T: int, n: Int[Array, ""]) -> _Places:
     return _Places(jnp.minimum(sample, T - 1), taken, doublings)
 
 
-def _magnitudes(samples: Float[Array, " L"], padlevel: int, band_n: int) -> Float[Array, "R1 H"]:
-    """|V_k| of the samples padded with zeros to R L places, R = 2^padlevel, for k = 0 .. R H, H = ``band_n``.
+def _magnitudes(samples: Float[Array, " L"], padlevel: int) -> Float[Array, "R1 H"]:
+    """|V_k| of the samples padded with zeros to R L places, R = 2^padlevel, for k = 0 .. R L / 2.
 
     Row r, column q is bin k = r + R q; row R is row 0 one column later, so that the difference of two rows is that of
     neighbouring bins. Bin r + R q of the padded transform is bin q of the transform of v_n exp(-2 pi i r n / (R L)):
     R / 2 + 1 short transforms instead of a long one of mostly zeros; conjugates give the other rows.
     """
-    L, R, H = samples.shape[0], 2**padlevel, band_n
+    L, R = samples.shape[0], 2**padlevel
     turn = np.exp(-2j * np.pi * np.outer(np.arange(R // 2 + 1), np.arange(L)) / (R * L))
     V = jnp.fft.fft(samples[None] * jnp.asarray(turn, jnp.result_type(samples, jnp.complex64)))
-    mirrored = V[R // 2 - 1 : 0 : -1, : L - H - 1 : -1][: R // 2]
-    V = jnp.concatenate([V[: R // 2 + 1, :H][:R], mirrored, V[:1, 1 : H + 1]])
-    square = jnp.real(V) ** 2 + jnp.imag(V) ** 2
+    M = _root(jnp.real(V) ** 2 + jnp.imag(V) ** 2)
+    H = L // 2
+    return jnp.concatenate([M[: R // 2 + 1, :H][:R], M[R // 2 - 1 : 0 : -1, : H - 1 : -1][: R // 2], M[:1, 1 : H + 1]])
+
+
+LOW_SHARE = 0.21
+"""Share of the spectrum that lies below 10 Hz from 100 Hz sampling on, with a little to spare."""
+LOW_L = 512
+"""Up to so many places, the lowest bins are cheaper as two matrix products than as transforms."""
+
+
+def _low_bins(L: int, padlevel: int) -> int:
+    return math.ceil(LOW_SHARE * L * 2 ** (padlevel - 1))
+
+
+def _low_magnitudes(samples: Float[Array, " L"], padlevel: int) -> Float[Array, "K 1"]:
+    """The lowest bins of :func:`_magnitudes`, one a row.
+
+    About the middle of the samples the even part has cosines alone and the odd part sines alone.
+    """
+    L, bins_n = samples.shape[0], _low_bins(samples.shape[0], padlevel)
+    after, before = samples[L // 2 :], samples[L // 2 - 1 :: -1]
+    angle = 2 * np.pi * np.outer(np.arange(L // 2) + 0.5, np.arange(bins_n)) / (2**padlevel * L)
+    even = (after + before) @ jnp.asarray(np.cos(angle), samples.dtype)
+    odd = (after - before) @ jnp.asarray(np.sin(angle), samples.dtype)
+    return _root(even**2 + odd**2)[:, None]
+
+
+def _root(square: Float[Array, " ..."]) -> Float[Array, " ..."]:
     positive = square > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
 
@@ -318,12 +344,12 @@ def sparc_batch(
     rate_min_hz: float | Float[Array, ""] = 6.0,
     gap_steps: float | Float[Array, ""] = 2.5,
     still: float | Float[Array, ""] = 1e-3,
-    rows_n: int = 100,
+    rows_n: int = 500,
 ) -> Sparc:
     """:func:`sparc` of every row, ``rows_n`` at a time so that their spectra stay in a CPU's cache.
 
     Where the stamps of all these rows are even already, the interpolation is skipped; where they are so dense that the
-    cutoff lies in the lowest quarter of the spectrum, the rest of it is not looked at. Together, half the time.
+    cutoff lies low in the spectrum, only its lowest bins are made. Together, half the time.
     """
     judge = partial(
         _arc_length,
@@ -338,12 +364,14 @@ def sparc_batch(
     def some(rows: tuple[Array, Array, Array]) -> Sparc:
         even = jnp.all(jax.vmap(_is_even)(*rows[1:]))
         samples, doublings = jax.lax.cond(even, jax.vmap(_samples_as_they_are), jax.vmap(_even_samples), *rows)
-        clock = jax.vmap(time_base)(*rows[1:])
-        limit = jax.vmap(partial(_limit, cutoff_hz=cutoff_hz, padlevel=padlevel))(clock, doublings)
-        half_n = samples.shape[1] // 2
-        low = jnp.max(limit) < 2**padlevel * (half_n // 4)
-        bands = [jax.vmap(partial(judge, band_n=n)) for n in (max(1, half_n // 4), half_n)]
-        return jax.lax.cond(low, *bands, samples, doublings, *rows)
+        L = samples.shape[1]
+        if L > LOW_L:
+            return jax.vmap(judge)(samples, doublings, *rows)
+        limit = jax.vmap(partial(_limit, cutoff_hz=cutoff_hz, padlevel=padlevel))(
+            jax.vmap(time_base)(*rows[1:]), doublings
+        )
+        low = jnp.max(limit) < _low_bins(L, padlevel) - 1
+        return jax.lax.cond(low, jax.vmap(partial(judge, low=True)), jax.vmap(judge), samples, doublings, *rows)
 
     B = speed.shape[0]
     rows_n = min(rows_n, B)

@@ -66,7 +66,7 @@ def inverse_kinematics(
     lower, upper = _range(robot, T_base_tip.dtype)
     near = (lower + upper) / 2 if near is None else jnp.asarray(near, T_base_tip.dtype)
     q = _seeds(robot, T_base_tip, seeds_n)  # [n, S, B]
-    target = _frame(T_base_tip.T[:, None])
+    target = frame_of(T_base_tip.T[:, None])
     q = jax.lax.fori_loop(0, iterations_n, lambda _, q: damped_step(robot, q, target), q)
     position, rotation = pose_error(robot, q, target)  # [S, B]
     good = (position < position_tolerance_m) & (rotation < rotation_tolerance_rad)
@@ -104,7 +104,7 @@ def follow(
     """
 
     def frame(q: Array, pose: Array) -> tuple[Array, Solved]:
-        target = _frame(pose)
+        target = frame_of(pose)
         found = jax.lax.fori_loop(0, iterations_n, lambda _, q: damped_step(robot, q, target), q)
         position, rotation = pose_error(robot, found, target)
         good = (position < position_tolerance_m) & (rotation < rotation_tolerance_rad)
@@ -122,7 +122,7 @@ def follow(
 
 def pose_error(robot: Robot, q: Float[Array, "n ..."], target: Frame) -> tuple[Array, Array]:
     """(position error in metres, rotation error in radians) of the tip."""
-    error = _error(chain(robot, q).tip, target)
+    error = tip_error(chain(robot, q).tip, target)
     norm = jnp.sqrt(jnp.sum(error.reshape(2, 3, *error.shape[1:]) ** 2, axis=1))
     return norm[0], norm[1]
 
@@ -131,7 +131,7 @@ def damped_step(robot: Robot, q: Float[Array, "n ..."], target: Frame) -> Float[
     """One step of damped least squares, ``dq = J^T (J J^T + (e^T e + floor) I)^-1 e``, within limits."""
     at = chain(robot, q)
     weight = jnp.array([1.0] * 3 + [METRES_PER_RADIAN] * 3, q.dtype).reshape(6, *(1,) * (q.ndim - 1))
-    e = weight * _error(at.tip, target)
+    e = weight * tip_error(at.tip, target)
     J = weight[:, None] * jacobian_of(robot, at)  # [6, n, ...]
     lower, upper = _limits(robot, q)
     slope = jnp.sum(J * e[:, None], axis=0)
@@ -155,7 +155,7 @@ def _range(robot: Robot, dtype: Any) -> tuple[Float[Array, " n"], Float[Array, "
     return jnp.where(jnp.isfinite(lower), lower, -jnp.pi), jnp.where(jnp.isfinite(upper), upper, jnp.pi)
 
 
-def _error(tip: Frame, target: Frame) -> Float[Array, "6 ..."]:
+def tip_error(tip: Frame, target: Frame) -> Float[Array, "6 ..."]:
     """Translation and rotation vector (base frame) that take the tip to the target; zero at half a turn exactly."""
     sine2 = cross(tip.x, target.x) + cross(tip.y, target.y) + cross(tip.z, target.z)  # 2 sin(angle) axis
     cosine2 = jnp.sum(tip.x * target.x + tip.y * target.y + tip.z * target.z, axis=0) - 1  # 2 cos(angle)
@@ -181,8 +181,8 @@ def solve_positive(A: Float[Array, "m m ..."], b: Float[Array, "m ..."], *, damp
     return jnp.stack(x)
 
 
-def _frame(pose: Float[Array, "7 ..."]) -> Frame:
-    """Axes and origin of poses, components leading."""
+def frame_of(pose: Float[Array, "7 ..."]) -> Frame:
+    """Axes and origin of poses (wxyz_xyz), components leading: what :func:`damped_step` aims at."""
     w, x, y, z = pose[:4]
     return Frame(
         jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)]),
