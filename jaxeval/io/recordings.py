@@ -51,7 +51,7 @@ def read_recordings(path: str | Path) -> list[Episode]:
             if not isinstance(meta, list) or not all(isinstance(m, dict) for m in meta):
                 raise InputError(f"{path}: 'meta' is no list with an object an episode; record it again")
             return [_episode(path, file, keys, m, k) for k, m in enumerate(meta)]
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         said = str(error).replace("\n", " ")
         raise InputError(f"{path}: truncated or corrupt, not readable as .npz ({said}); copy it again") from error
     except KeyError as error:
