@@ -28,7 +28,7 @@ demo: .venv/.core  ## score the bundled executions and write a report
 
 test: check  ## static checks and tests; SLOW=1 adds slow tests and notebooks
 	@echo "test: pytest -m '$(MARKS)'"
-	@$(BIN)/python -m pytest -n $(WORKERS) -m '$(MARKS)' $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m '$(MARKS)' $(PYTEST_ARGS)
 
 check: .venv/.dev  ## static checks only: ruff, import-linter, pyright
 	@echo "check: ruff"

@@ -124,8 +124,10 @@ def sparc(
     >>> print(f"{out.value:.4f} {STATUS_SENTENCES[int(out.status)]}")
     -1.4058 ok
     """
+    clock = time_base(time_s, valid)
     return _arc_length(
-        *_even_samples(speed, time_s, valid),
+        *_even_samples(speed, time_s, valid, clock),
+        clock,
         speed,
         time_s,
         valid,
@@ -146,11 +148,12 @@ def speed_spectrum(
     From 0 to half the rate where the valid frames need as long a transform as all T do; from there on it repeats.
     0 everywhere without motion.
     """
-    samples, doublings = _even_samples(speed, time_s, valid)
+    clock = time_base(time_s, valid)
+    samples, doublings = _even_samples(speed, time_s, valid, clock)
     total = jnp.sum(samples)
     M = _magnitudes(samples, padlevel) / jnp.where(total > 0, total, 1.0)
     magnitude = jnp.append(M[:-1].T.reshape(-1), M[-1, -1])
-    rate_hz = _rate_hz(time_base(time_s, valid))
+    rate_hz = _rate_hz(clock)
     bin_hz = rate_hz / jnp.exp2((doublings + padlevel).astype(rate_hz.dtype))
     return jnp.arange(len(magnitude), dtype=rate_hz.dtype) * bin_hz, magnitude
 
@@ -158,6 +161,7 @@ def speed_spectrum(
 def _arc_length(
     samples: Float[Array, " L"],
     doublings: Int[Array, ""],
+    clock: TimeBase,
     speed: Float[Array, " T"],
     time_s: Float[Array, " T"],
     valid: Bool[Array, " T"],
@@ -174,7 +178,6 @@ def _arc_length(
 
     ``low``: no bin counts but those of :func:`_low_magnitudes`.
     """
-    clock = time_base(time_s, valid)
     rate_hz = _rate_hz(clock)
     total = jnp.sum(samples)
     M = (_low_magnitudes if low else _magnitudes)(samples, padlevel) / jnp.where(total > 0, total, 1.0)
@@ -224,10 +227,9 @@ def first_true(*tests: tuple[int, Bool[Array, ""]]) -> Int[Array, ""]:
 
 
 def _even_samples(
-    speed: Float[Array, " T"], time_s: Float[Array, " T"], valid: Bool[Array, " T"]
+    speed: Float[Array, " T"], time_s: Float[Array, " T"], valid: Bool[Array, " T"], clock: TimeBase
 ) -> tuple[Float[Array, " L"], Int[Array, ""]]:
     """(N samples on an even grid, spread out over L = 2^ceil(log2 T) places; ceil(log2 N))."""
-    clock = time_base(time_s, valid)
     x, time_s = _cleaned(speed, valid), _cleaned(time_s, valid)
     T = x.shape[0]
     frame = jnp.arange(T, dtype=jnp.int32)
@@ -248,21 +250,19 @@ def _even_samples(
 
 
 def _samples_as_they_are(
-    speed: Float[Array, " T"], time_s: Float[Array, " T"], valid: Bool[Array, " T"]
+    speed: Float[Array, " T"], time_s: Float[Array, " T"], valid: Bool[Array, " T"], clock: TimeBase
 ) -> tuple[Float[Array, " L"], Int[Array, ""]]:
-    """:func:`_even_samples` of stamps that are even already: the same without the interpolation."""
-    first, n = jnp.argmax(valid), jnp.sum(valid, dtype=jnp.int32)
-    place = _places(speed.shape[0], n)
-    x = _cleaned(speed, valid)[jnp.minimum(first + place.sample, speed.shape[0] - 1)]
-    return jnp.where(place.taken, x, 0.0), place.doublings
+    """:func:`_even_samples` of a trajectory that :func:`_is_even` and fills its row: there is nothing to move."""
+    T = speed.shape[0]
+    L_log2 = _length_log2(T)
+    return jnp.pad(_cleaned(speed, valid), (0, 2**L_log2 - T)), jnp.asarray(L_log2, jnp.int32)
 
 
-def _is_even(time_s: Float[Array, " T"], valid: Bool[Array, " T"]) -> Bool[Array, ""]:
-    """Whether every valid stamp is within a thousandth of a step of an even grid."""
-    clock = time_base(time_s, valid)
+def _is_even(time_s: Float[Array, " T"], valid: Bool[Array, " T"], clock: TimeBase) -> Bool[Array, ""]:
+    """Whether every frame is valid and its stamp within a thousandth of a step of an even grid."""
     grid = (jnp.arange(time_s.shape[0], dtype=jnp.int32) - clock.first).astype(time_s.dtype) * clock.step_s
     off = jnp.abs(time_s - time_s[clock.first] - grid)
-    return jnp.all((off < 1e-3 * clock.step_s) | ~valid)
+    return jnp.all((off < 1e-3 * clock.step_s) & valid)
 
 
 def _cleaned(x: Float[Array, " T"], valid: Bool[Array, " T"]) -> Float[Array, " T"]:
@@ -281,8 +281,13 @@ class _Places(NamedTuple):
     doublings: Int[Array, ""]
 
 
+def _length_log2(T: int) -> int:
+    """log2 of L, the places that T samples take."""
+    return max(1, math.ceil(math.log2(T)))
+
+
 def _places(T: int, n: Int[Array, ""]) -> _Places:
-    L_log2 = max(1, math.ceil(math.log2(T)))
+    L_log2 = _length_log2(T)
     doublings = jnp.sum(n > 2 ** jnp.arange(L_log2), dtype=jnp.int32)
     place = jnp.arange(2**L_log2, dtype=jnp.int32)
     sample = place >> (L_log2 - doublings)
@@ -348,7 +353,7 @@ def sparc_batch(
 ) -> Sparc:
     """:func:`sparc` of every row, ``rows_n`` at a time so that their spectra stay in a CPU's cache.
 
-    Where the stamps of all these rows are even already, the interpolation is skipped; where they are so dense that the
+    Where all these rows are full and their stamps even, nothing is interpolated; where they are so dense that the
     cutoff lies low in the spectrum, only its lowest bins are made. Together, half the time.
     """
     judge = partial(
@@ -362,16 +367,16 @@ def sparc_batch(
     )
 
     def some(rows: tuple[Array, Array, Array]) -> Sparc:
-        even = jnp.all(jax.vmap(_is_even)(*rows[1:]))
-        samples, doublings = jax.lax.cond(even, jax.vmap(_samples_as_they_are), jax.vmap(_even_samples), *rows)
+        clock = jax.vmap(time_base)(*rows[1:])
+        even = jnp.all(jax.vmap(_is_even)(*rows[1:], clock))
+        samples, doublings = jax.lax.cond(even, jax.vmap(_samples_as_they_are), jax.vmap(_even_samples), *rows, clock)
+        given = (samples, doublings, clock, *rows)
         L = samples.shape[1]
         if L > LOW_L:
-            return jax.vmap(judge)(samples, doublings, *rows)
-        limit = jax.vmap(partial(_limit, cutoff_hz=cutoff_hz, padlevel=padlevel))(
-            jax.vmap(time_base)(*rows[1:]), doublings
-        )
+            return jax.vmap(judge)(*given)
+        limit = jax.vmap(partial(_limit, cutoff_hz=cutoff_hz, padlevel=padlevel))(clock, doublings)
         low = jnp.max(limit) < _low_bins(L, padlevel) - 1
-        return jax.lax.cond(low, jax.vmap(partial(judge, low=True)), jax.vmap(judge), samples, doublings, *rows)
+        return jax.lax.cond(low, jax.vmap(partial(judge, low=True)), jax.vmap(judge), *given)
 
     B = speed.shape[0]
     rows_n = min(rows_n, B)
