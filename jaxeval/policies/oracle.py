@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.spatial.transform import RigidTransform, Rotation, Slerp
 
-from jaxeval.policies.arm import ARMS, Arm, rigid, row
+from jaxeval.policies.arm import ARMS, Arm, rigid
 from jaxeval.policies.policy import Act, Observation, Policy, numpy_generator
 from jaxeval.robots.inverse import follow
 from jaxeval.types import InputError, bucket_length

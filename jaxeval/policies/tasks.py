@@ -11,11 +11,11 @@ import numpy as np
 from scipy.spatial.transform import RigidTransform, Rotation
 
 from jaxeval.policies.arm import down
-from jaxeval.policies.carrying import UP, along, carry, constant, from_above, nearest_closing, pick, raised
+from jaxeval.policies.carrying import UP, along, carry, from_above, nearest_closing, pick, raised
 from jaxeval.policies.oracle import Grip, Hold, Move, Scene, Script
 
 HANDLE_M, FINGER_M = 0.04, 0.012
-"""How far the drawer's handle stands out from its front, and half the thickness of the closed fingers along the push."""
+"""How far the handle stands out from the front; half the thickness of the closed fingers along the push."""
 
 Build = Callable[[Scene, np.random.Generator], Script]
 
