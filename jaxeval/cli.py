@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 VERBS = {
+    "propose": "a task spec from demonstrations, to edit",
+    "rollout": "run a policy in ManiSkill and keep what it did",
     "fit": "learn a reference from demonstrations",
     "score": "geometric quality, smoothness, kinematics, tracking: any of them, of every execution",
     "report": "one self-contained HTML of a scored set",
@@ -49,13 +51,13 @@ def _hydra(verb: str, overrides: list[str]) -> int:
         nonlocal code
         try:
             _compilation_cache()
-            _WORK[verb](config)
+            code = max(code, _WORK[verb](config) or 0)
         except InputError as error:
             print(f"jaxeval {verb}: {error}", file=sys.stderr)
             code = 1
         except KeyboardInterrupt:
             print(f"jaxeval {verb}: interrupted; nothing half-written was left", file=sys.stderr)
-            code = 130
+            raise SystemExit(130) from None  # and so that a multirun does not go on
 
     if verb in ("inspect", "convert"):  # a path may stand alone: jaxeval inspect FILE
         overrides = [f"episodes='{o}'" if "=" not in o and not o.startswith("-") else o for o in overrides]
@@ -150,6 +152,21 @@ def _source(episodes: Any, options: Any = None) -> Any:
     for _, sentence in source.refused:
         print(f"refused: {sentence}", file=sys.stderr)
     return source
+
+
+def _propose(config: Any) -> None:
+    from jaxeval.run import propose as run
+
+    _required(config, "episodes", "out")
+    keys = ("by", "name", "instruction", "gripper", "support", "demonstrations_n", "overwrite")
+    given = {k: config[k] for k in keys} | dict(config.language_model)
+    made = run.propose(_source(config.episodes, config.options), out=config.out, **given)
+    for episode, why in made.left_out:
+        print(f"left out: {episode}: {why}")
+    for note in made.notes:
+        print(f"note: {note}")
+    print(run.table(made))
+    print(f"spec: {made.path}")
 
 
 def _fit(config: Any) -> None:
@@ -252,8 +269,27 @@ def _convert(config: Any) -> None:
     print(f"{made.kind}: {made.path}")
 
 
-_WORK: dict[str, Callable[[Any], None]] = {"fit": _fit, "score": _score, "report": _report, "demo": _demo,
-    "inspect": _inspect, "convert": _convert}  # fmt: skip
+def _rollout(config: Any) -> int:
+    from omegaconf import OmegaConf
+
+    from jaxeval.io.errors import InputError
+    from jaxeval.io.spec import task_names
+    from jaxeval.run import rollout as run
+
+    told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    if not isinstance(spec := told.pop("task", None), dict):
+        raise InputError(f"task is not given; expected task=..., one of {', '.join(task_names())}; choose one of these")
+    told.pop("out")
+    for key in ("tilt_deg", "fault"):
+        told[key] = told[key] if told[key] is None or isinstance(told[key], list) else [told[key]]
+    made = run.rollout(spec["name"], _out(config), **told, configuration=told | {"task": spec["name"]}, progress=True)
+    print(run.table(made))
+    print(f"store: {made.store.path}")
+    return 0 if made.successes_n else 1
+
+
+_WORK: dict[str, Callable[[Any], int | None]] = {"propose": _propose, "rollout": _rollout, "fit": _fit,
+    "score": _score, "report": _report, "demo": _demo, "inspect": _inspect, "convert": _convert}  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main())
