@@ -104,7 +104,8 @@ def test_clean_executions_score_high(sensitivity: Result) -> None:
     assert sensitivity["stack_cube leave-one-third-out clean Q"] >= 0.97
     for task in TASKS[1:]:
         assert sensitivity[f"{task} clean Q"] >= 0.97
-        assert "no tilted executions" in sensitivity.rows[f"{task} clean Q"]["note"]
+        note = sensitivity.rows[f"{task} clean Q"]["note"]
+        assert "no tilted executions" in note and "gate closed on 0;" in note
 
 
 def test_quality_falls_with_the_tilt(sensitivity: Result) -> None:

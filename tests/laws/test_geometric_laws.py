@@ -358,14 +358,12 @@ def test_gradients_are_finite_differences_away_from_kinks() -> None:
         np.testing.assert_allclose((up - down) / (2 * h), expected, rtol=1e-4, atol=1e-6)
         assert np.abs(expected).max() > 0.1 and float(value[0]) < 0.9
 
-        def at(**changes: float) -> float:
-            q = quick_jit(lambda p: quality_and_cost(jnp.asarray(base[0]), p, reference))
-            return float(q(dataclasses.replace(params, **changes)))
-
+        of_params = quick_jit(lambda p: quality_and_cost(jnp.asarray(base[0]), p, reference))
         for name in ("z_0", "sigma_0_m"):
             h = 1e-6 * getattr(params, name)
             middle = getattr(params, name)
-            slope = (at(**{name: middle + h}) - at(**{name: middle - h})) / (2 * h)
+            up, down = (of_params(dataclasses.replace(params, **{name: x})) for x in (middle + h, middle - h))
+            slope = float(up - down) / (2 * h)
             assert slope == pytest.approx(float(np.asarray(getattr(by_params, name))[0]), rel=1e-4)
 
 

@@ -7,8 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jaxeval.io import bundled_names
-from jaxeval.io.spec import task_names
 from jaxeval.metrics.geometric import GATE_OPEN, GATE_SUB_TASK, GATE_SUCCESS, GATE_TERMINAL, GeometricQuality
 from jaxeval.types import Episode
 from tests.executions import demonstrations, episodes, learned, learned_from, of_tilt, scores, spec, truncated
@@ -122,23 +120,19 @@ def test_the_failed_demonstration_is_not_let_through() -> None:
     assert failed.seed == 30 and not out.gate[0] and out.q[0] == 0
 
 
-def tasks_with_demonstrations() -> list[object]:
-    known = [t for t in task_names() if f"{t}_demos" in bundled_names()]
-    return [t if t == "stack_cube" else pytest.param(t, marks=pytest.mark.slow) for t in known]
+def test_a_held_out_clean_run_is_always_let_through() -> None:
+    """Three references, each from two thirds of the demonstrations, judge the third left out.
 
-
-@pytest.mark.parametrize("task", tasks_with_demonstrations())
-def test_a_held_out_clean_run_is_always_let_through(task: str) -> None:
-    """Three references, each from two thirds of the demonstrations, judge the third left out."""
-    name = f"{task}_demos"
-    good, _, _ = demonstrations(name)
+    tests/experiments does the same with every task that has demonstrations.
+    """
+    good, _, _ = demonstrations()
     third = np.arange(len(good)) % 3
     quality = []
     for k in range(3):
-        reference = learned_from(third != k, name)
+        reference = learned_from(third != k)
         held_out = [e for e, t in zip(good, third, strict=True) if t == k]
-        runs = held_out + (of_tilt(0) if task == "stack_cube" else [])
-        out = scores(runs, reference, length=256 if task == "stack_cube" else 1024)
+        runs = held_out + of_tilt(0)
+        out = scores(runs, reference)
         closed = [(e.episode_id, int(c)) for e, c in zip(runs, out.gate_code, strict=True) if c != GATE_OPEN]
         assert closed == []
         quality += out.q[: len(held_out)].tolist()
