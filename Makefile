@@ -1,6 +1,8 @@
 # Works on a machine that has only Python 3.11-3.13 and make. Each step runs once and says what it does in one line.
 #   make demo            score the bundled executions and write a report
 #   make test            static checks, then the fast tests;  make test SLOW=1  adds the slow ones and the notebooks
+#   make demonstrations  200 of each of the seven ManiSkill tasks;  make deviations  their tilted, faulty and other arms' runs
+#   make test-maniskill  tests of the simulator (Python 3.11, Linux)
 #   make help            the rest
 # PYTHON=/path/to/python chooses the interpreter; PYTEST_ARGS="-k align" goes to pytest.
 
@@ -13,22 +15,55 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 WORKERS ?= 2
 SLOW ?=
-MARKS := $(if $(SLOW),not sim,not slow and not sim)
+MARKS := $(if $(SLOW),,not slow and )not sim and not maniskill
 LOCKS := requirements/bootstrap.txt requirements/core.txt pyproject.toml
+SIM := .venv-maniskill
+# Not in the lock: one version is another build, with other packages, from every index (CPU alone, or gigabytes of CUDA).
+# pip and not uv installs it, since only pip is sure to use the index that this machine is configured for.
+TORCH ?= torch==2.13.0
+TASKS ?= stack_cube place_sphere peg_insertion_side plug_charger poke_cube close_drawer place_can
+EPISODES ?= 200
+ROLLOUTS ?= outputs/rollouts
+# Of what mani-skill asks for: torch with its CUDA packages (see above), and what only its examples import.
+LEFT_OUT := torch nvidia-ml-py mplib toppra
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check bench lock clean
+.PHONY: help demo demonstrations deviations test test-maniskill check bench lock clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' Makefile
 
 demo: .venv/.core  ## score the bundled executions and write a report
 	@$(BIN)/jaxeval demo
 
+demonstrations: $(SIM)/.ready  ## 200 of each ManiSkill task into outputs/rollouts/<task>_oracle; goes on where it was stopped
+	@for task in $(TASKS); do \
+	    $(SIM)/bin/jaxeval rollout task=$$task episodes=$(EPISODES) out=$(ROLLOUTS)/$${task}_oracle; \
+	done
+
+FAULTS_stack_cube := grasp_off_centre,place_off_centre,stall
+FAULTS_place_can := grasp_off_centre,place_off_centre,stall
+FAULTS_peg_insertion_side := grasp_off_centre,beside_hole,stall
+FAULTS_place_sphere := bin_dragged,stall
+FAULTS_plug_charger := grasp_off_centre,stall
+FAULTS_poke_cube := grasp_off_centre,stall
+FAULTS_close_drawer := stall
+ROLLOUT := $(SIM)/bin/jaxeval rollout
+
+deviations: $(SIM)/.ready  ## ten starts of each task tilted, ten with each planted fault, twenty by the other arms
+	@$(foreach t,$(TASKS),$(ROLLOUT) task=$t episodes=10 first=1000 'tilt_deg=[0,5,10,25,45]' out=$(ROLLOUTS)/$t_oracle_tilt; \
+	    $(ROLLOUT) task=$t episodes=10 first=2000 'fault=[$(FAULTS_$t)]' out=$(ROLLOUTS)/$t_oracle_faults;)
+	@$(foreach t,stack_cube place_can,$(foreach a,fetch so100,\
+	    $(ROLLOUT) task=$t episodes=20 first=3000 robot=$a out=$(ROLLOUTS)/$t_oracle_$a;))
+
 test: check  ## static checks and tests; SLOW=1 adds slow tests and notebooks
 	@echo "test: pytest -m '$(MARKS)'"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m '$(MARKS)' $(PYTEST_ARGS)
+
+test-maniskill: $(SIM)/.ready  ## tests of what needs ManiSkill, on the CPU and without a graphics device
+	@echo "test-maniskill: pytest -m maniskill"
+	@$(SIM)/bin/python -m pytest -m maniskill tests/sim $(PYTEST_ARGS)
 
 check: .venv/.dev  ## static checks only: ruff, import-linter, pyright
 	@echo "check: ruff"
@@ -49,16 +84,19 @@ bench: .venv/.dev  ## run benchmarks/*.py one by one; each writes outputs/benchm
 	done
 
 lock: .venv/.dev  ## rewrite requirements/*.txt; UPGRADE=1 also moves to the newest versions
-	@echo "lock: requirements/dev.txt, core.txt, bootstrap.txt"
+	@echo "lock: requirements/dev.txt, core.txt, bootstrap.txt, maniskill.txt"
 	@compile() { $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-config "$$@"; }; \
 	compile pyproject.toml --extra dev $(if $(UPGRADE),--upgrade) -o requirements/dev.txt; \
 	compile pyproject.toml --extra build -c requirements/dev.txt --upgrade -o requirements/core.txt; \
-	echo uv | compile - -c requirements/dev.txt --upgrade -o requirements/bootstrap.txt
+	echo uv | compile - -c requirements/dev.txt --upgrade -o requirements/bootstrap.txt; \
+	printf '%s ; python_version < "3"\n' $(LEFT_OUT) > .venv/left_out.txt; \
+	printf 'pytest\nbeartype\n' | compile - pyproject.toml --extra maniskill --extra build --python-version 3.11 \
+	    -c requirements/dev.txt --override .venv/left_out.txt $(if $(UPGRADE),--upgrade) -o requirements/maniskill.txt
 	@! grep -n '://' requirements/*.txt || { echo "lock: an address got into the locks"; exit 1; }
 
 clean:  ## remove .venv, outputs and caches
-	@echo "clean: .venv, outputs, caches"
-	@rm -rf .venv .cache outputs multirun dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@echo "clean: .venv, $(SIM), outputs, caches"
+	@rm -rf .venv $(SIM) .cache outputs multirun dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------------------------------------- set-up
@@ -81,6 +119,26 @@ endef
 
 .venv/.dev: .venv/.uv $(LOCKS) requirements/dev.txt
 	$(call install,requirements/dev.txt,.venv/.core .venv/.dev)
+
+# ManiSkill's wheels, and torch's for the CPU, are for this one version.
+$(SIM)/.ready: .venv/.uv requirements/maniskill.txt pyproject.toml
+	@python=""; \
+	for p in $(PYTHON) python3.11 $(BIN)/python python3; do \
+	    if "$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))' 2> /dev/null; then python=$$p; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo "set-up: no Python 3.11 found, which ManiSkill needs; install it (Debian 12: apt-get install python3 python3-venv) or name it with PYTHON=/path/to/python3.11"; exit 1; \
+	fi; \
+	echo "set-up: $(SIM) with $$("$$python" -V)"; \
+	"$$python" -m venv --clear $(SIM)
+	@echo "set-up: $(TORCH)"
+	@$(SIM)/bin/python -m pip install -qq $(TORCH)
+	@echo "set-up: packages of requirements/maniskill.txt, and jaxeval itself, editable"
+	@for what in "--require-hashes --no-deps -r requirements/maniskill.txt" "--no-deps --no-build-isolation -e ."; do \
+	    $(BIN)/uv pip install --quiet --python $(SIM)/bin/python --compile-bytecode $$what 2> .venv/install.log \
+	        || $(SIM)/bin/python -m pip install -qq $$what; \
+	done
+	@touch $@
 
 # An environment that works is kept; a broken one is made again.
 .venv/.uv: requirements/bootstrap.txt

@@ -38,8 +38,9 @@ def nearest_closing(scene: Scene, axes: Float[np.ndarray, "n 3"]) -> Float[np.nd
 
 def pick(scene: Scene, rng: np.random.Generator, grasp: RigidTransform) -> Script:
     """Reach above ``grasp`` from a random side, go straight down, close."""
-    above = raised(grasp, rng.uniform(0.05, 0.08))
-    beside = RigidTransform.from_translation([*rng.uniform(-0.03, 0.03, 2), rng.uniform(0.0, 0.04)]) * above
+    above = raised(grasp, 0.05 + scene.room * rng.uniform(0.0, 0.03))
+    beside = [*rng.uniform(-0.03, 0.03, 2), rng.uniform(0.0, 0.04)]
+    beside = RigidTransform.from_translation(scene.room * np.array(beside)) * above
     return (
         Move("reach", constant(beside)),
         Move("reach", constant(raised(grasp, 0.05))),
@@ -64,17 +65,17 @@ def carry(
     was lifted to, and turn it along. The last one, to the goal itself, is not a carry waypoint but the planned pose.
     """
     height = rng.uniform(*lift_m)
-    steps: list[Move] = [Move("lift", lambda s: raised(s.commanded, height), speed=0.7)]
+    steps: list[Move] = [Move("lift", lambda s: raised(s.commanded, s.room * height), speed=0.7)]
     shares = np.sort(rng.uniform(0.25, 0.75, vias_n)) if vias_n > 1 else rng.uniform(0.35, 0.65, vias_n)
     for k, share in enumerate(shares):
         offset = np.array([*rng.uniform(-lateral_m, lateral_m, 2), rng.uniform(0.0, up_m)])
         left = float((share - (shares[k - 1] if k else 0.0)) / (1.0 - (shares[k - 1] if k else 0.0)))
 
         def aim(s: Scene, left: float = left, offset: np.ndarray = offset, last: bool = k > 0) -> RigidTransform:
-            return between(s, body, goal(s), left, offset, keep_height=not last)
+            return between(s, body, goal(s), left, s.room * offset, keep_height=not last)
 
         steps.append(Move("carry", aim, carry=body))
-    return (*steps, Move("carry", lambda s: s.brought(body, goal(s)), settle_s=0.3))
+    return (*steps, Move("carry", lambda s: s.brought(body, goal(s)), settle_s=0.5))
 
 
 def between(

@@ -27,6 +27,8 @@ SPEED_M_S, TURN_RAD_S = 0.35, 1.2
 """Peak speed of the hand in free space."""
 LIMIT_SHARE = 0.8
 """Share of a joint's velocity limit that a command may ask for."""
+LONGEST_S = 60.0
+"""A step that takes longer cannot be followed: a joint jumps, however slowly the hand goes."""
 TOLERATED_M, TOLERATED_RAD = 1e-3, np.radians(0.3)
 """How far off a commanded path inverse kinematics may be."""
 
@@ -45,6 +47,11 @@ class Scene:
     def half(self, body: str) -> Float[np.ndarray, "3"]:
         """Half extents of a body, metres."""
         return np.asarray(self.seen.half_size_m[body])
+
+    @property
+    def room(self) -> float:
+        """How far lifts and detours of this arm go, as a share of the Panda's."""
+        return arm_of(self.seen).room
 
     def brought(self, body: str, goal: RigidTransform) -> RigidTransform:
         """The hand pose to command so that a held body comes to ``goal``: the last command, moved by what is left."""
@@ -140,19 +147,23 @@ def _act(state: OracleState, seen: Observation) -> Act:
     while not state.failed and len(state.path) == 0:
         step = state.script[state.step + 1] if state.step + 1 < len(state.script) else Stop("end")
         if isinstance(step, Stop):
-            return Act(arm.action(state.joints, state.opening), state, _label(state), done=True)
+            return Act(_action(arm, state, seen), state, _label(state), done=True)
         try:
             state = _begin(replace(state, step=state.step + 1), step, seen, arm)
         except Unreachable as why:
             state = replace(state, failed=f"waypoint '{step.name}': {why}")
     if state.failed:
-        return Act(arm.action(state.joints, state.opening), state, _label(state), done=True, failed=state.failed)
+        return Act(_action(arm, state, seen), state, _label(state), done=True, failed=state.failed)
     step = state.script[state.step]
     command, path = state.path[0], state.path[1:]
     if isinstance(step, Hold) and step.until_success and seen.success:
         path = path[:0]
     state = replace(state, joints=command[:-1], opening=float(command[-1]), path=path)
-    return Act(arm.action(state.joints, state.opening), state, step.name)
+    return Act(_action(arm, state, seen), state, step.name)
+
+
+def _action(arm: Arm, state: OracleState, seen: Observation) -> Float[np.ndarray, " A"]:
+    return arm.action(state.joints, state.opening, dict(zip(seen.joint_names, seen.joints.tolist(), strict=True)))
 
 
 def _label(state: OracleState) -> str:
@@ -163,12 +174,16 @@ def _begin(state: OracleState, step: Step, seen: Observation, arm: Arm) -> Oracl
     """Plan one step from what is seen as it begins."""
     goal, opening = state.commanded, np.full(1, state.opening)
     if isinstance(step, Move):
-        goal = step.aim(Scene(seen, state.commanded))
-        joints = _plan(arm, rigid(seen.T_world_base), state, goal, step.speed, seen.control_hz)
+        T_world_base = rigid(seen.T_world_base)
+        goal = arm.nearest(T_world_base, step.aim(Scene(seen, state.commanded)))
+        joints = _plan(arm, T_world_base, state, goal, step.speed, seen.control_hz)
         still = round(step.settle_s * seen.control_hz)
     else:
         joints = state.joints[None]
-        still = max(0, round((step.seconds if isinstance(step, Grip | Hold) else 0.0) * seen.control_hz) - 1)
+        seconds = (
+            step.seconds if isinstance(step, Hold) else arm.grip_s * step.seconds if isinstance(step, Grip) else 0.0
+        )
+        still = max(0, round(seconds * seen.control_hz) - 1)
         if isinstance(step, Grip):
             ramp = max(1, (still + 1) // 2)
             opening = state.opening + (step.opening - state.opening) * np.arange(1, ramp + 1) / ramp
@@ -189,12 +204,12 @@ def _plan(
     limit = np.where(np.isfinite(limit), limit, np.inf)
     while True:
         frames = max(2, int(np.ceil(seconds * rate_hz)))
-        line = _line(start, goal, frames)
+        line = arm.nearest(T_world_base, _line(start, goal, frames))
         joints = _joints(arm, T_world_base, line, state.joints)
         fastest = float(np.max(np.abs(np.diff(np.vstack([state.joints, joints]), axis=0)) * rate_hz / limit))
         if fastest <= 1.0:
             return joints
-        if fastest > 20:
+        if fastest > 20 or seconds > LONGEST_S:
             raise Unreachable(f"a joint would have to turn {fastest:.0f} times as fast as it can")
         seconds = frames / rate_hz * fastest * 1.05
 
@@ -213,8 +228,8 @@ def _joints(arm: Arm, T_world_base: RigidTransform, line: RigidTransform, start:
     poses = np.concatenate([tips.rotation.as_quat(scalar_first=True), tips.translation], axis=1)
     frames = len(poses)
     padded = poses[np.minimum(np.arange(bucket_length(frames)), frames - 1)]
-    joints, position, rotation = _follower(arm.robot)(jnp.asarray(padded, jnp.float32), jnp.asarray(start, jnp.float32))
-    position, rotation = np.asarray(position)[:frames], np.asarray(rotation)[:frames]
+    given = jnp.asarray(padded, jnp.float32), jnp.asarray(start, jnp.float32)
+    joints, position, rotation = (np.asarray(x)[:frames] for x in _follower(arm.robot)(*given))
     off = np.flatnonzero((position > TOLERATED_M) | (rotation > TOLERATED_RAD))
     if off.size:
         t = int(off[0])
@@ -222,7 +237,7 @@ def _joints(arm: Arm, T_world_base: RigidTransform, line: RigidTransform, start:
             f"the arm cannot follow the line to it; from {t / frames:.0%} of the way on it is off, there by "
             f"{1e3 * position[t]:.1f} mm and {np.degrees(rotation[t]):.1f} deg"
         )
-    return np.asarray(joints, np.float64)[:frames]
+    return joints.astype(np.float64)
 
 
 @cache
@@ -230,9 +245,8 @@ def _follower(robot: str) -> Callable[..., Any]:
     from jaxeval.robots import load_robot
 
     def run(poses: Array, start: Array) -> tuple[Array, Array, Array]:
-        found = follow(
-            load_robot(robot), poses, start, position_tolerance_m=TOLERATED_M, rotation_tolerance_rad=TOLERATED_RAD
-        )
+        within = {"position_tolerance_m": TOLERATED_M, "rotation_tolerance_rad": TOLERATED_RAD}
+        found = follow(load_robot(robot), poses, start, **within)
         return found.joints, found.position_error_m, found.rotation_error_rad
 
     return jax.jit(run)

@@ -194,8 +194,9 @@ def upright(now: RigidTransform, at: np.ndarray) -> RigidTransform:
     R = now.rotation.as_matrix()
     axis = np.argmax(np.abs(R[2]))
     up = np.sign(R[2, axis]) * UP
-    lean = np.cross(R[:, axis], up)
-    return RigidTransform.from_components(at, Rotation.from_rotvec(lean) * now.rotation)
+    lean = np.cross(R[:, axis], up)  # its length is the angle's sine
+    angle_per_sine = 1 / np.sinc(np.arctan2(np.linalg.norm(lean), R[:, axis] @ up) / np.pi)
+    return RigidTransform.from_components(at, Rotation.from_rotvec(angle_per_sine * lean) * now.rotation)
 
 
 TASKS: dict[str, Build] = {

@@ -2,19 +2,18 @@
 
 Every finished episode is a small store of its own beside the final one (``OUT.parts/``) until all are done; what is
 killed loses the episodes under way and no others. Episode k is the same whatever the order, the batch or the process:
-its scene is rebuilt and all its randomness comes from ``fold_in(seed, k)``.
+its scene is rebuilt and all its randomness comes from ``fold_in(seed, k)``. (On a GPU its start is the same; contacts
+there are not reproducible to the last bit.)
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import multiprocessing
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,12 @@ import numpy as np
 
 from jaxeval.io.errors import InputError
 from jaxeval.io.initial_condition import initial_condition_hash, initial_condition_id
-from jaxeval.io.store import Store, append_store, open_store, write_store
+from jaxeval.io.store import Store
 from jaxeval.policies.policy import Act, Observation, Policy, episode_key
-from jaxeval.sim.maniskill import Environments, scenery
+from jaxeval.sim.key_frames import KeyFrames
+from jaxeval.sim.maniskill import Environments, require_maniskill, scenery
+from jaxeval.sim.parts import Outcome, Parts
+from jaxeval.sim.workers import in_processes
 from jaxeval.types import Episode
 
 PoliciesOf = Callable[..., Policy]
@@ -32,17 +34,22 @@ PoliciesOf = Callable[..., Policy]
 
 @dataclass(frozen=True)
 class Job:
-    """One episode to run: its number (the environment's seed) and the variant of the policy that runs it."""
+    """One episode to run: its number (the environment's seed) and the variant of the policy that runs it.
+
+    ``loose`` bodies are no longer fixed; with ``pictures`` its key frames are drawn.
+    """
 
     episode: int
     variant: tuple[tuple[str, Any], ...] = ()
     group: str = "demonstrations"
     loose: tuple[str, ...] = ()
+    pictures: bool = False
 
     @property
     def tag(self) -> str:
         """Part of the episode's id that tells variants of one start apart."""
-        return "".join(f"/{name}={value:g}" if isinstance(value, float) else f"/{name}={value}" for name, value in self.variant)
+        told = ((name, f"{value:g}" if isinstance(value, float) else value) for name, value in self.variant)
+        return "".join(f"/{name}={value}" for name, value in told)
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,27 @@ class Setting:
     backend: str = "cpu"
     envs_n: int = 1
     cameras: bool = False
+    pictures: bool = False
+
+    @property
+    def robot_name(self) -> str:
+        """The robot: the one set, or the environment's own."""
+        return self.robot or scenery(self.task).robot
+
+    def told(self) -> dict[str, Any]:
+        """What an episode depends on besides its job: stores hold it, and only hold episodes that agree in it."""
+        maker = self.make_policy
+        options = dict(maker.keywords) if isinstance(maker, partial) else {}
+        maker = maker.func if isinstance(maker, partial) else maker
+        return {
+            "task": self.task,
+            "robot": self.robot_name,
+            "policy": getattr(maker, "__name__", str(maker)).removeprefix("make_"),
+            "policy_options": options,
+            "seed": self.seed,
+            "steps_n": self.steps_n,
+            "backend": self.backend,
+        }
 
 
 @dataclass
@@ -85,10 +113,17 @@ def replaced_images(seen: Observation) -> Observation:
 # ------------------------------------------------------------------------------------------------------ one batch
 
 
-def run_batch(envs: Environments, jobs: Sequence[Job], setting: Setting, policies: Sequence[Policy]) -> list[Trace]:
-    """Run one episode in every copy of the environment, each to its own end.
+def run_batch(
+    envs: Environments,
+    jobs: Sequence[Job],
+    setting: Setting,
+    policies: Sequence[Policy],
+    key_frames: KeyFrames | None = None,
+) -> list[Trace]:
+    """Run one episode in every copy of the environment, each to its own end; ``key_frames`` draws each phase's last.
 
-    Copies whose episode is over repeat their last action until all are, unrecorded.
+    Copies whose episode is over repeat their last action until all are, unrecorded. Copies beyond the jobs do as the
+    last job does.
     """
     began = time.perf_counter()
     jobs_of_copies = [jobs[min(i, len(jobs) - 1)] for i in range(envs.n)]
@@ -104,9 +139,11 @@ def run_batch(envs: Environments, jobs: Sequence[Job], setting: Setting, policie
                 act = policies[i].act(states[i], seen[i])
                 states[i], last[i] = act.state, act.action
                 if act.done or len(trace.actions) >= setting.steps_n:
-                    trace.done, act_failed = True, act.failed
-                    trace.failed = act_failed or ("" if act.done else f"not done after {setting.steps_n} steps")
-                    trace.seconds = time.perf_counter() - began
+                    trace.done = True
+                    trace.failed = act.failed or ("" if act.done else f"not done after {setting.steps_n} steps")
+                if key_frames is not None and jobs[i].pictures and (trace.done or act.label != trace.labels[-1]):
+                    key_frames.draw(envs, i, _part(jobs[i]), trace.labels)
+                if trace.done:
                     act = None
             acts.append(act)
         if all(t.done for t in traces):
@@ -116,13 +153,22 @@ def run_batch(envs: Environments, jobs: Sequence[Job], setting: Setting, policie
         for trace, act, s in zip(traces, acts, seen, strict=False):
             if act is not None:
                 trace.add(act, s)
+    for trace in traces:
+        trace.seconds = (time.perf_counter() - began) / len(traces)
     return traces
 
 
 def episode_of(trace: Trace, job: Job, task: str, robot: str) -> Episode:
-    """The Episode that a finished trace is; its last frame repeats none, its actions' first row is NaN."""
+    """The Episode that a finished trace is: frame t is what action t led to, so the first action is NaN.
+
+    ``initial_condition_hash`` holds the first poses of every body that has a size but the table: what is moved, and
+    what stands fixed beside it (bin, box, receptacle); neither the arm nor frames that are no bodies. It does not see
+    the policy, so a clean and a perturbed run of one key agree. Two robots agree where the environment places its
+    bodies before it draws the arm's joints, and differ where it does not (PlugCharger): then they are no pair.
+    ``success_at_end`` is the environment's, and False where the policy gave up.
+    """
     seen, first = trace.seen, trace.seen[0]
-    env = scenery(task)
+    env = scenery(task, robot)
     bodies = tuple(first.poses)
     movable = tuple(b for b in bodies if b in first.half_size_m and b != "table")
     labels = tuple(dict.fromkeys(trace.labels))
@@ -130,7 +176,6 @@ def episode_of(trace: Trace, job: Job, task: str, robot: str) -> Episode:
     width = len(trace.actions[0]) if trace.actions else 0
     poses = np.stack([[s.poses[b] for b in bodies] for s in seen])
     start = poses[0, [bodies.index(b) for b in movable]]
-    named = "" if robot == env.robot else f"/robot={robot}"
     return Episode(
         poses=poses,
         time_s=np.array([s.time_s for s in seen]),
@@ -147,7 +192,7 @@ def episode_of(trace: Trace, job: Job, task: str, robot: str) -> Episode:
         bodies=bodies,
         sub_task_names=labels,
         joint_names=first.joint_names,
-        episode_id=f"{env.env_id}/seed={job.episode}{named}{job.tag}",
+        episode_id=_id(task, job, robot),
         initial_condition_id=initial_condition_id(env.env_id, job.episode),
         initial_condition_hash=initial_condition_hash(start, movable),
         group=job.group,
@@ -159,17 +204,6 @@ def episode_of(trace: Trace, job: Job, task: str, robot: str) -> Episode:
 # ------------------------------------------------------------------------------------------------- many, resumably
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How one episode went: kept in ``OUT.log.jsonl``, a line each."""
-
-    episode_id: str
-    success: bool
-    frames: int
-    seconds: float
-    failed: str
-
-
 def rollout(
     setting: Setting,
     jobs: Sequence[Job],
@@ -179,48 +213,34 @@ def rollout(
     configuration: dict[str, Any] | None = None,
     progress: bool = True,
 ) -> tuple[Store, list[Outcome]]:
-    """Run the jobs that ``out`` does not hold yet and return its store and how the new episodes went.
+    """Run those jobs that ``out`` does not hold yet; its store, and how every job went, now or earlier.
+
+    ``configuration`` is kept in the store's meta.json, beside what the episodes depend on (``rollout``). Pictures go
+    to ``OUT.frames/``.
 
     Raises:
-        InputError: ``out`` is another task's store, or ManiSkill cannot run here.
+        InputError: ``out`` is another rollout's store or being written, ManiSkill cannot run here, or a worker process
+            ended; finished episodes are kept, and calling again goes on.
     """
     out = Path(out)
-    robot = setting.robot or scenery(setting.task).robot
-    ids = {job: _id(setting, job, robot) for job in jobs}
+    ids = {job: _id(setting.task, job, setting.robot_name) for job in jobs}
     if len(set(ids.values())) != len(jobs):
         raise InputError(f"{out}: {len(jobs)} jobs name {len(set(ids.values()))} episodes; expected each once")
-    have = _stored(out, setting.task)
-    parts = out.with_name(out.name + ".parts")
-    parts.mkdir(parents=True, exist_ok=True)
-    todo = [job for job in jobs if ids[job] not in have]
-    waiting = [job for job in todo if not (parts / _part(job) / "meta.json").is_file()]
-    batches = [
-        alike[i : i + setting.envs_n]
-        for loose in dict.fromkeys(job.loose for job in waiting)
-        for alike in [[job for job in waiting if job.loose == loose]]
-        for i in range(0, len(alike), setting.envs_n)
-    ]
-    outcomes: list[Outcome] = []
-    with (parts / "log.jsonl").open("a") as log:
-        for outcome in _run(setting, batches, parts, processes_n, progress, len(waiting)):
-            outcomes.append(outcome)
-            log.write(json.dumps(dataclasses.asdict(outcome)) + "\n")
-            log.flush()
-    if todo:
-        finished: Iterator[Episode] = (open_store(parts / _part(job)).read()[0] for job in todo)
-        if have:
-            append_store(out, finished)
-        else:
-            write_store(out, finished, task=setting.task, configuration=configuration, compression="zstd")
-    told = out / "rollout.jsonl"
-    with told.open("a") as file:
-        file.write((parts / "log.jsonl").read_text())
-    shutil.rmtree(parts)
-    return open_store(out), outcomes
+    with Parts.held(out, setting.told()) as parts:
+        stored = parts.stored()
+        todo = [job for job in jobs if ids[job] not in stored]
+        waiting = [job for job in todo if not parts.finished(_part(job))]
+        if waiting:
+            require_maniskill()
+        done = len(jobs) - len(waiting)
+        for _ in _run(setting, _batches(waiting, setting.envs_n), parts, processes_n, progress, done):
+            pass
+        store, outcomes = parts.collect([_part(job) for job in todo], configuration)
+    return store, [outcomes[ids[job]] for job in jobs]
 
 
-def _id(setting: Setting, job: Job, robot: str) -> str:
-    env = scenery(setting.task)
+def _id(task: str, job: Job, robot: str) -> str:
+    env = scenery(task, robot)
     return f"{env.env_id}/seed={job.episode}{'' if robot == env.robot else f'/robot={robot}'}{job.tag}"
 
 
@@ -228,86 +248,91 @@ def _part(job: Job) -> str:
     return f"{job.episode:07d}{job.tag.replace('/', '_').replace('=', '-')}"
 
 
-def _stored(out: Path, task: str) -> set[str]:
-    if not out.exists():
-        return set()
-    store = open_store(out)
-    if store.task != task:
-        raise InputError(f"{out}: it holds episodes of '{store.task}', not of '{task}'; choose another folder")
-    return set(store.column("episode_id").tolist())
+def _batches(jobs: Sequence[Job], n: int) -> list[list[Job]]:
+    """Runs of up to ``n`` jobs that can share a scene's copies."""
+    alike = [[job for job in jobs if job.loose == loose] for loose in dict.fromkeys(job.loose for job in jobs)]
+    return [group[i : i + n] for group in alike for i in range(0, len(group), n)]
+
+
+# ------------------------------------------------------------------------------------------------------- processes
 
 
 def _run(
-    setting: Setting, batches: list[list[Job]], parts: Path, processes_n: int, progress: bool, total: int
+    setting: Setting,
+    batches: list[list[Job]],
+    parts: Parts,
+    processes_n: int,
+    progress: bool,
+    done: int,
 ) -> Iterator[Outcome]:
+    """Run all batches and say how their episodes went as they end, in whatever order."""
     from tqdm import tqdm
 
-    bar = tqdm(total=total, desc=f"{setting.task}: episodes", disable=not progress or not total)
+    total = done + sum(map(len, batches))
+    bar = tqdm(total=total, initial=done, desc=f"{setting.task}: episodes", disable=not progress or not batches)
     kept = 0
-
-    def told(outcomes: list[Outcome]) -> Iterator[Outcome]:
-        nonlocal kept
-        for outcome in outcomes:
-            kept += outcome.success
-            bar.update()
-            bar.set_postfix_str(f"{kept} succeeded")
-            yield outcome
-
+    work = partial(_work, setting, parts)
+    alone = processes_n <= 1 or len(batches) <= 1
     with bar:
-        if processes_n <= 1 or len(batches) <= 1:
-            for batch in batches:
-                yield from told(_work(setting, batch, parts))
-            return
-        context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(min(processes_n, len(batches)), context, initializer=_quiet)
         try:
-            queue = iter(batches)
-            running: set[Future[list[Outcome]]] = set()
-            while True:
-                while len(running) < 2 * processes_n and (batch := next(queue, None)) is not None:
-                    running.add(pool.submit(_work, setting, batch, parts))
-                if not running:
-                    break
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield from told(future.result())
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
+            for outcome in _here(work, batches) if alone else in_processes(work, batches, processes_n):
+                kept += outcome.success
+                bar.update()
+                bar.set_postfix_str(f"{kept} succeeded")
+                yield outcome
+        except BrokenProcessPool as error:
+            raise InputError(
+                f"{parts.out}: a worker process was killed, or memory ran out, after {bar.n} of {total} episodes; they "
+                "are kept: run the same again, perhaps with fewer processes"
+            ) from error
 
 
-def _quiet() -> None:
-    """One thread for each worker, and a compilation cache that all share."""
-    import os
-
-    import jax
-    import torch
-
-    torch.set_num_threads(1)
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        jax.config.update("jax_compilation_cache_dir", str(home / "jaxeval"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+def _here(work: Callable[[list[Job]], list[Outcome]], batches: list[list[Job]]) -> Iterator[Outcome]:
+    """In this process, which has environments of its own only as long."""
+    try:
+        for batch in batches:
+            yield from work(batch)
+    finally:
+        _close()
 
 
 _open: dict[tuple[Any, ...], Environments] = {}
+"""The environments of this process: one set at a time."""
 
 
-def _work(setting: Setting, batch: list[Job], parts: Path) -> list[Outcome]:
+def _close() -> None:
+    while _open:
+        _open.popitem()[1].close()
+
+
+def _work(setting: Setting, parts: Parts, batch: list[Job]) -> list[Outcome]:
+    """Run a batch in this process; each of its episodes becomes a part, with its outcome."""
+    pictures = any(job.pictures for job in batch)
     key = (setting.task, setting.robot, setting.envs_n, setting.backend, setting.cameras)
     if key not in _open:
+        _close()
         _open[key] = Environments(
-            setting.task, robot=setting.robot, n=setting.envs_n, backend=setting.backend, cameras=setting.cameras
+            setting.task,
+            robot=setting.robot,
+            n=setting.envs_n,
+            backend=setting.backend,
+            cameras=setting.cameras,
+            pictures=setting.pictures,
         )
     envs = _open[key]
     policies = [setting.make_policy(setting.task, **dict(job.variant)) for job in batch]
+    key_frames = KeyFrames(parts.out.with_name(parts.out.name + ".frames")) if pictures else None
     outcomes = []
-    for job, trace in zip(batch, run_batch(envs, batch, setting, policies), strict=True):
+    for job, trace in zip(batch, run_batch(envs, batch, setting, policies, key_frames), strict=True):
         episode = episode_of(trace, job, setting.task, envs.robot)
-        write_store(parts / _part(job), [episode], task=setting.task, precision="float64", overwrite=True)
-        outcomes.append(
-            Outcome(episode.episode_id, bool(episode.success_at_end), episode.n_frames, round(trace.seconds, 2), trace.failed)
+        outcome = Outcome(
+            episode.episode_id,
+            bool(episode.success_at_end),
+            episode.n_frames,
+            round(trace.seconds, 4),
+            trace.failed,
+            job.group,
         )
+        parts.keep(_part(job), episode, outcome)
+        outcomes.append(outcome)
     return outcomes

@@ -1,5 +1,6 @@
 """ManiSkill without any graphics device: inert materials in place of sapien's, which alone ask for one."""
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 from typing import Any
@@ -32,3 +33,10 @@ def without_renderer() -> None:
         for name in ("RenderMaterial", "RenderTexture2D"):
             if hasattr(module, name):
                 setattr(module, name, Inert)
+
+
+def renderer_is_gone() -> bool:
+    """Whether `without_renderer` was called in this process."""
+    import sapien.render
+
+    return sapien.render.RenderMaterial is Inert

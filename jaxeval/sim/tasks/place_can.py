@@ -3,7 +3,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,6 +40,8 @@ class Layout:
     """Of both cameras, which see the scene from the side opposite the robot."""
     target: tuple[float, float, float]
     """What both cameras look at."""
+    base_z: float | None = None
+    """Height that the robot is put on, if the scene builder's is not right."""
 
 
 ARM = Layout(
@@ -54,23 +56,39 @@ ARM = Layout(
     eye=(0.6, 0.5, 0.5),
     target=(-0.05, 0.0, 0.1),
 )
-"""For Panda and Fetch."""
+"""For a Panda."""
+
+FETCH = replace(
+    ARM,
+    can_x=(-0.48, -0.42),
+    can_y=(-0.25, -0.12),
+    tray_x=(-0.47, -0.42),
+    tray_y=(0.0, 0.1),
+    eye=(0.1, 0.5, 0.5),
+    target=(-0.45, 0.0, 0.1),
+)
+"""The same nearer to the robot, which the table keeps away: with its hand pointing down Fetch reaches to x = -0.3."""
 
 DESKTOP_ARM = Layout(
     radius=0.02,
-    half_length=0.03,
+    half_length=0.05,
     inner_half=0.05,
     wall_height=0.0135,
-    can_x=(-0.575, -0.525),
-    can_y=(-0.12, 0.12),
-    tray_x=(-0.485, -0.445),
-    tray_y=(-0.08, 0.08),
+    can_x=(-0.58, -0.54),
+    can_y=(-0.12, -0.07),
+    tray_x=(-0.535, -0.505),
+    tray_y=(0.0, 0.07),
     eye=(-0.15, 0.3, 0.3),
     target=(-0.52, 0.0, 0.05),
+    base_z=0.11,
 )
-"""For an SO-100, whose base is at x = -0.725: the can starts 0.15-0.23 m from it, the tray 0.24-0.29 m."""
+"""For an SO-100, whose first axis is at x = -0.68: all starts 0.12-0.19 m from it. The can is slimmer, for a gripper
+that opens 80 mm at most, but as tall. The arm is put 11 cm up: else its grasp, pointing down, stays below 11 cm.
+"""
 
-CAN_DENSITY = 440.0  # kg/m^3: the larger can weighs 0.15 kg, the smaller 0.033 kg
+LAYOUTS = {"so100": DESKTOP_ARM, "fetch": FETCH}
+
+CAN_DENSITY = 440.0  # kg/m^3: the larger can weighs 0.15 kg, the smaller 0.055 kg
 SHEET = 0.0025  # half the thickness of the tray's bottom and walls
 GAP = 0.02  # least free space between can and tray at the start: room for a finger
 MAX_YAW = np.deg2rad(30.0)  # of the tray
@@ -101,7 +119,7 @@ class PlaceCanEnv(BaseEnv):
         self, *args: Any, robot_uids: str = "panda", robot_init_qpos_noise: float = 0.02, **kwargs: Any
     ) -> None:
         self.robot_init_qpos_noise = robot_init_qpos_noise
-        self.layout = DESKTOP_ARM if robot_uids == "so100" else ARM
+        self.layout = LAYOUTS.get(robot_uids, ARM)
         super().__init__(*args, robot_uids=robot_uids, **kwargs)
 
     def body_half_sizes(self) -> dict[str, tuple[float, float, float]]:
@@ -170,6 +188,11 @@ class PlaceCanEnv(BaseEnv):
         drawn = np.stack([draw(self.layout, self._batched_episode_rng[i]) for i in env_idx.tolist()])
         with torch.device(self.device):
             self.table_scene.initialize(env_idx)
+            if self.layout.base_z is not None:
+                stand = self.agent.robot.pose
+                p = stand.p.clone()
+                p[:, 2] = self.layout.base_z
+                self.agent.robot.set_pose(Pose.create_from_pq(p=p, q=stand.q))
             can_x, can_y, can_yaw, tray_x, tray_y, tray_yaw = torch.as_tensor(drawn, dtype=torch.float32).unbind(-1)
             self.can.set_pose(standing(can_x, can_y, self.layout.half_length, can_yaw))
             self.tray.set_pose(standing(tray_x, tray_y, SHEET, tray_yaw))
@@ -201,6 +224,20 @@ class PlaceCanEnv(BaseEnv):
             seen["can_pose"] = self.can.pose.raw_pose
             seen["tray_pose"] = self.tray.pose.raw_pose
         return seen
+
+
+@register_env("PlaceCanFetch-v1", max_episode_steps=100)
+class PlaceCanFetchEnv(PlaceCanEnv):
+    """PlaceCan within Fetch's reach."""
+
+    SUPPORTED_ROBOTS: ClassVar[list[str]] = ["fetch"]
+
+
+@register_env("PlaceCanSO100-v1", max_episode_steps=100)
+class PlaceCanSO100Env(PlaceCanEnv):
+    """PlaceCan within an SO-100's reach."""
+
+    SUPPORTED_ROBOTS: ClassVar[list[str]] = ["so100"]
 
 
 def draw(layout: Layout, rng: np.random.RandomState) -> np.ndarray:
