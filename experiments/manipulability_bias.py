@@ -273,6 +273,8 @@ def scores(record: Record, robot: Robot) -> None:
         if name.endswith(".h5"):
             continue  # raw recordings of the same tasks
         episodes = [e.prepared() for e in bundled(name).iter_episodes()]
+        if episodes[0].joints is None:
+            continue
         filled = [episodes[k % len(episodes)] for k in range(ROWS_N)]
         batch = pad_episodes(filled, length=LENGTH, joints_n=len(episodes[0].joint_names))
         assert batch.joints is not None and len(episodes) <= ROWS_N

@@ -161,7 +161,8 @@ def test_several_faults_are_all_told() -> None:
 @pytest.mark.parametrize("name", [n for n in bundled_names() if "/" not in n])
 def test_bundled_episodes_are_clean(name: str) -> None:
     for e in bundled(name).iter_episodes():
-        assert [str(f) for f in e.check() if f.severity != "info"] == []
+        stalls = e.group == "fault stall"
+        assert [str(f) for f in e.check() if f.severity != "info" and not (stalls and f.code == "frozen")] == []
 
 
 # ------------------------------------------------------------------------------------------------------ prepared
