@@ -285,7 +285,7 @@ def _rollout(config: Any) -> int:
     made = run.rollout(spec["name"], _out(config), **told, configuration=told | {"task": spec["name"]}, progress=True)
     print(run.table(made))
     print(f"store: {made.store.path}")
-    return 0 if made.successes_n else 1
+    return 0 if made.successes_n or told["fault"] else 1  # a stalled run is not meant to succeed
 
 
 _WORK: dict[str, Callable[[Any], int | None]] = {"propose": _propose, "rollout": _rollout, "fit": _fit,
