@@ -44,7 +44,7 @@ demonstrations: $(SIM)/.ready  ## 200 of each ManiSkill task into outputs/rollou
 
 FAULTS_stack_cube := grasp_off_centre,place_off_centre,stall
 FAULTS_place_can := grasp_off_centre,place_off_centre,stall
-FAULTS_peg_insertion_side := grasp_off_centre,beside_hole,stall
+FAULTS_peg_insertion_side := beside_hole,stall
 FAULTS_place_sphere := bin_dragged,stall
 FAULTS_plug_charger := grasp_off_centre,stall
 FAULTS_poke_cube := grasp_off_centre,stall

@@ -103,7 +103,7 @@ class GeometricQuality:
     2 terminal pose off in pair ``gate_index // 6``, direction ``gate_index % 6``, 3 the success flag is False.
     Costs are dimensionless, lower is better; pair costs add up to the mean frame cost, and so do direction costs
     (axis c of a pair's nominal frame takes the share v_ic^2 of direction i). A sub-task's cost is the mean over its
-    frames. The ``worst_`` fields tell of the progress bin that cost most.
+    frames. The ``worst_`` fields tell of the sub-task that cost most, and in it of the relation that did (named_pair).
     """
 
     q: Float[Array, ""]
@@ -510,14 +510,19 @@ class Summary(NamedTuple):
 
 
 def named_pair(cost: Float[Array, " J"], pairs: tuple[Pair, ...]) -> Int[Array, ""]:
-    """The pair to name for a departure: the most expensive one, objects before the gripper, in order where near.
+    """The pair to name for a departure: the most expensive one, objects before the gripper, causes before what follows.
 
     A held object and the gripper depart together from everything else, so their relations break alike. A relation with
     the gripper is named only where it costs more than twice as much as any between objects, and among those within
-    10 % of one another the first in the order (m | r), (m | s), (r | s). The margins are ours.
+    10 % of one another the first in the order (m | r), (m | s), (r | s). Where the held object is off, from the
+    reference object or in the grasp, the gripper is off from the reference object by as much: (r | g) follows from
+    (m | r) and (m | g), and is named only where the others cost less than a tenth of it. The margins are ours.
     """
     gripper = np.array([p.role in ("m_g", "r_g") for p in pairs])
-    weighed = cost * jnp.asarray(np.where(gripper, 0.5, 1.0), cost.dtype)
+    follows = np.array([p.role == "r_g" for p in pairs])
+    causes = jnp.max(jnp.where(jnp.asarray(follows), 0.0, cost))
+    explained = jnp.asarray(follows) & (causes >= 0.1 * cost) & (causes > 0)
+    weighed = jnp.where(explained, 0.0, cost * jnp.asarray(np.where(gripper, 0.5, 1.0), cost.dtype))
     return jnp.argmax(weighed >= 0.9 * jnp.max(weighed)).astype(jnp.int32)
 
 
@@ -545,11 +550,12 @@ def summarise(
         STATUS_NO_VALID_FRAMES,
         jnp.where(jnp.any(n > 0), STATUS_OK, STATUS_NOTHING_PINNED),
     )
-    # a relation breaks over a stretch: the bin that cost most in all, and in it the frame that cost most
-    L = reference.nominal.shape[1]
-    bin_cost = jax.ops.segment_sum(frame_cost, jnp.where(valid, bins, L), num_segments=L + 1)[:L]
-    in_worst_bin = valid & (bins == jnp.argmax(bin_cost))
-    worst_frame = jnp.argmax(jnp.where(in_worst_bin, frame_cost, -1.0))
+    # a relation breaks over a stretch, and a single frame may stand out for other reasons: the sub-task that cost most
+    # in all, the relation that did most of it, and the frame at which that one cost most
+    worst_sub_task = jnp.argmax(sub_task_sum)
+    in_worst = inside[worst_sub_task]
+    worst_pair = named_pair(frame_pair_cost @ in_worst.astype(frame_cost.dtype), reference.pairs)
+    worst_frame = jnp.argmax(jnp.where(in_worst, frame_pair_cost[worst_pair], -1.0))
     ok = status == STATUS_OK
     return Summary(
         q=jnp.where(ok, jnp.where(gate_code == GATE_OPEN, gate_free, 0.0), jnp.nan),
@@ -558,6 +564,6 @@ def summarise(
         pair_cost=pair_cost,
         sub_task_cost=sub_task_cost,
         worst_frame=worst_frame.astype(jnp.int32),
-        worst_pair=named_pair(frame_pair_cost @ in_worst_bin.astype(frame_cost.dtype), reference.pairs),
-        worst_sub_task=jnp.argmax(sub_task_sum).astype(jnp.int32),
+        worst_pair=worst_pair,
+        worst_sub_task=worst_sub_task.astype(jnp.int32),
     )

@@ -20,6 +20,8 @@ from jaxeval.types import InputError
 ROLLED = ("peg_insertion_side", "plug_charger", "poke_cube", "close_drawer")
 """Tasks whose object is rolled about its own long axis (x), as tilting it would run it into the table."""
 
+DOWN = np.array([0.0, 0.0, -0.01])
+
 Change = Callable[[Script, Scene, np.random.Generator], Script]
 
 
@@ -88,16 +90,14 @@ def place_off_centre(script: Script, scene: Scene, rng: np.random.Generator) -> 
     size = rng.uniform(0.034, 0.042) if "tray" in scene.seen.poses else rng.uniform(0.010, 0.014)
     heading = rng.uniform(0, 2 * np.pi)
     off = RigidTransform.from_translation(size * np.array([np.cos(heading), np.sin(heading), 0.0]))
-    first = next(i for i, step in enumerate(script) if step.name == "place")
+    last = max(i for i, step in enumerate(script) if step.name == "place")  # transport ends where it should
     return tuple(
-        replace(step, aim=_shifted(step.aim, off, again=i > first))
-        if isinstance(step, Move) and step.name == "place"
-        else step
+        replace(step, aim=_shifted(step.aim, off)) if i == last and isinstance(step, Move) else step
         for i, step in enumerate(script)
     )
 
 
-def _shifted(aim: Aim, off: RigidTransform, *, again: bool) -> Aim:
+def _shifted(aim: Aim, off: RigidTransform) -> Aim:
     return lambda s: off * aim(s)
 
 
@@ -121,12 +121,14 @@ def beside_hole(script: Script, scene: Scene, rng: np.random.Generator) -> Scrip
 
 
 def bin_dragged(script: Script, scene: Scene, rng: np.random.Generator) -> Script:
-    """While the fingers open, the hand goes 25 to 35 mm sideways and takes the bin (then loose) along."""
+    """While the fingers open, the hand goes 10 mm down and 25 to 35 mm sideways: a finger drags the (now loose) bin."""
     closing = scene.commanded.rotation.as_matrix()[:, 1] * [1.0, 1.0, 0.0]
     way = rng.choice([-1.0, 1.0]) * rng.uniform(0.025, 0.035) * closing / np.linalg.norm(closing)
-    aside = RigidTransform.from_translation(way)
     first = next(i for i, step in enumerate(script) if step.name == "release")
-    drag = (Grip("drag", 0.62, 0.3), Move("drag", lambda s: aside * s.commanded, 0.3))
+    drag = (
+        Grip("drag", 0.85, 0.4),
+        *[Move("drag", _shifted(lambda s: s.commanded, RigidTransform.from_translation(t)), 0.3) for t in (DOWN, way)],
+    )
     return (*script[:first], *drag, *script[first:])
 
 
@@ -156,7 +158,9 @@ class Fault:
 ALL = ("stack_cube", "place_sphere", "peg_insertion_side", "plug_charger", "poke_cube", "close_drawer", "place_can")
 FAULTS: dict[str, Fault] = {
     "grasp_off_centre": Fault(
-        grasp_off_centre, ("stack_cube", "peg_insertion_side", "plug_charger", "poke_cube", "place_can")
+        # not in peg insertion: its demonstrations hold the peg anywhere along its length
+        grasp_off_centre,
+        ("stack_cube", "plug_charger", "poke_cube", "place_can"),
     ),
     "place_off_centre": Fault(place_off_centre, ("stack_cube", "place_can")),
     "beside_hole": Fault(beside_hole, ("peg_insertion_side",)),

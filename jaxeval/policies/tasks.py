@@ -47,8 +47,10 @@ def place_sphere(scene: Scene, rng: np.random.Generator) -> Script:
     radius, bottom = scene.half("sphere")[2], scene.seen.facts["bin_bottom_half_m"]
 
     def goal(s: Scene, height_m: float = 0.0) -> RigidTransform:
+        """Above the bin's middle; the ball turned as the hand was when it grasped, since its own turn says nothing."""
         at = s.pose("bin").translation + (bottom + radius + height_m) * UP
-        return RigidTransform.from_components(at, s.pose("sphere").rotation)
+        upright = grasp.rotation * s.commanded.rotation.inv() * s.pose("sphere").rotation
+        return RigidTransform.from_components(at, upright)
 
     return (
         *pick(scene, rng, grasp),
