@@ -23,6 +23,8 @@ INK, FAINT = "#222222", "#8a8a8a"
 WIDTH_IN, DPI = 9.6, 140
 DOTS_N = 300
 """Dots drawn for one group at most; the box is made of all."""
+UNSEEN_SHARE = 0.01
+"""Of the highest cost of an execution: a relation that never costs as much is too thin to see, and has no legend."""
 
 
 def png(figure: Figure) -> bytes:
@@ -270,10 +272,13 @@ def draw_track(
     ``ends_s``: when each sub-task ended, NaN if never; ``worst``: index into the frames given.
     """
     base = np.zeros_like(t_s)
+    least = UNSEEN_SHARE * float(cost.sum(axis=0).max(initial=0.0))
     for j, name in enumerate(rows):
-        if cost[j].max(initial=0.0) <= 0:
+        highest = cost[j].max(initial=0.0)
+        if highest <= 0:
             continue
-        area = ax.fill_between(t_s, base, base + cost[j], facecolor=OKABE_ITO[j % 8], label=name, linewidth=0.6)
+        told = name if highest >= least else "_"  # not in the legend
+        area = ax.fill_between(t_s, base, base + cost[j], facecolor=OKABE_ITO[j % 8], label=told, linewidth=0.6)
         area.set(hatch=HATCHES[j % 8], edgecolor="white" if j % 8 == 0 else INK)
         base = base + cost[j]
     top = max(float(base.max(initial=0.0)), 1e-3)
@@ -305,6 +310,7 @@ def draw_track(
     ax.annotate(
         f"worst frame, {t_s[worst]:.2f} s", (t_s[worst], peak), xytext=(10 if side == "left" else -10, 5),
         textcoords="offset points", ha=side, va="bottom", fontsize=10, color=INK,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0},
     )  # fmt: skip
     ax.set_xlabel("time, s", fontsize=11, color=INK)
     ax.set_ylabel("frame cost", fontsize=11, color=INK)

@@ -18,17 +18,20 @@ def direction_words(pair: Pair, deviation: np.ndarray, axis: np.ndarray) -> str:
     ``deviation``: unscaled (rho, phi), metres and radians, in a's nominal frame; ``axis``: the unit direction v in
     scaled tangent coordinates that was exceeded. A direction that is at least half translation is told as a shift, by
     its length along v. A tilt is told whole (how far a's z axis leans, about which axis), since the two tilts are often
-    held alike and v is then any of them; a turn about z that is free does not count in it.
+    held alike and v is then any of them; a turn about z that is free does not count in it. Of a body and the gripper it
+    is the gripper that is told to be off, by the body's axes: "the gripper tilts 44 deg about the x axis of drawer".
     """
     deviation, axis = np.asarray(deviation, float), np.asarray(axis, float)
-    other = body_words(pair, pair.b)
+    gripper = pair.role.endswith("_g")
+    subject, of = ("the gripper", pair.a) if gripper else (pair.a, "")
+    relative = "" if gripper else f" relative to {f'the {pair.b}' if pair.role.endswith('_s') else pair.b}"
     if (axis[:3] ** 2).sum() >= 0.5:
         along = axis[:3] / np.linalg.norm(axis[:3])
         far_mm = abs(float(along @ deviation[:3])) * 1e3
-        return f"{pair.a} is {far_mm:.0f} mm off along {axis_words(along)} relative to {other}"
+        return f"{subject} is {far_mm:.0f} mm off along {axis_words(along, of=of)}{relative}"
     angle, about = _rotation(deviation[3:], axis[3:] / np.linalg.norm(axis[3:]))
     verb = "is turned" if int(np.argmax(np.abs(about))) == 2 else "tilts"
-    return f"{pair.a} {verb} {np.degrees(angle):.0f} deg about {axis_words(about)} relative to {other}"
+    return f"{subject} {verb} {np.degrees(angle):.0f} deg about {axis_words(about, of=of)}{relative}"
 
 
 def _rotation(phi: np.ndarray, along: np.ndarray) -> tuple[float, np.ndarray]:
@@ -45,25 +48,17 @@ def _rotation(phi: np.ndarray, along: np.ndarray) -> tuple[float, np.ndarray]:
     return 2 * float(np.arccos(min(1.0, float(np.hypot(cos, up))))), level / size
 
 
-def axis_words(unit: np.ndarray) -> str:
-    """A unit vector in a body's frame by name: "its x axis", or "a diagonal of its x and y axes".
+def axis_words(unit: np.ndarray, *, of: str = "") -> str:
+    """A unit vector in a body's frame by name: "its x axis", or "a diagonal of the x and y axes of cubeA" (``of``).
 
     One axis is named alone when the vector lies within 30 deg of it; axes over 70 deg away are not named.
     """
     square = np.asarray(unit, float) ** 2
+    whose, owner = ("the", f" of {of}") if of else ("its", "")
     if square.max() >= 0.75:
-        return f"its {AXES[int(square.argmax())]} axis"
+        return f"{whose} {AXES[int(square.argmax())]} axis{owner}"
     named = [AXES[c] for c in range(3) if square[c] >= 0.12]
-    return f"a diagonal of its {', '.join(named[:-1])} and {named[-1]} axes"
-
-
-def body_words(pair: Pair, body: str) -> str:
-    """A body's name in a sentence: the support and the gripper are things one has only one of."""
-    if body == pair.b and pair.role.endswith("_g"):
-        return "the gripper"
-    if body == pair.b and pair.role.endswith("_s"):
-        return f"the {body}"
-    return body
+    return f"a diagonal of {whose} {', '.join(named[:-1])} and {named[-1]} axes{owner}"
 
 
 def gate_words(reference: Reference, code: int, index: int) -> str:

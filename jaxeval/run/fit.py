@@ -207,9 +207,18 @@ def table(made: Fit) -> str:
     reference = made.reference
     pinned = np.asarray(G.constraints(reference, G.GeometricParams()).pinned).sum(axis=-1)
     by_sub_task = pinned.reshape(len(reference.pairs), len(reference.spec.sub_tasks), reference.bins_n)
-    head = f"{'pinned directions (least-most)':32}" + "".join(f"{s.name:>11}" for s in reference.spec.sub_tasks)
+    title, names = "pinned directions (least-most)", [s.name for s in reference.spec.sub_tasks]
+    first = max(len(x) for x in (title, *(pair.name for pair in reference.pairs)))
+    widths = [max(len(name), 3) + 2 for name in names]
+    head = f"{title:{first}}" + "".join(f"{name:>{w}}" for name, w in zip(names, widths, strict=True))
     rows = [
-        f"{pair.name:32}" + "".join(f"{f'{c.min()}-{c.max()}' if c.min() < c.max() else c.min():>11}" for c in counts)
+        f"{pair.name:{first}}" + "".join(f"{_range(c):>{w}}" for c, w in zip(counts, widths, strict=True))
         for pair, counts in zip(reference.pairs, by_sub_task, strict=True)
     ]
     return "\n".join([f"task {reference.spec.name}: {len(made.used)} demonstrations", head, *rows])
+
+
+def _range(counts: np.ndarray) -> str:
+    """The least and the most of some counts, once where they are the same."""
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low}-{high}" if low < high else str(low)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -14,10 +15,12 @@ from plotly.offline import get_plotlyjs
 
 from jaxeval.io.errors import InputError
 from jaxeval.metrics import geometric as G
+from jaxeval.report.figures import track_figure
 from jaxeval.report.html import TABLE_N, write_report
 from jaxeval.report.scored import _add_bins, natural, read_frames, read_scored
 from jaxeval.report.summary import constraint_map, costly_stretch, worst_executions
 from jaxeval.report.words import axis_words, direction_words, gate_words
+from jaxeval.run.fit import Fit, table
 from jaxeval.run.report import report
 from jaxeval.types import Pair
 from tests.report.scored_set import Made, Page, pixels, rewritten
@@ -216,7 +219,7 @@ def unit(*v: float) -> np.ndarray:
         (ON_CUBE, direction(0, 0, 0.012), unit(0, 0, 1, 0, 0, 0),
          "cubeA is 12 mm off along its z axis relative to cubeB"),
         (IN_GRIPPER, direction(0, 0, 0, turn_deg=(0, 0, 40)), unit(0, 0, 0, 0, 0, 1),
-         "cubeA is turned 40 deg about its z axis relative to the gripper"),
+         "the gripper is turned 40 deg about the z axis of cubeA"),
         # both tilts are held alike, so v is one axis of them; the body leans 25 deg, not 18 about x
         (ON_TABLE, direction(0, 0, 0, turn_deg=(17.68, 17.68, 0)), unit(0, 0, 0, 1, 0, 0),
          "cubeA tilts 25 deg about a diagonal of its x and y axes relative to the table"),
@@ -286,3 +289,21 @@ def test_natural_order() -> None:
     assert sorted(["tilt 25 deg", "tilt 5 deg", "clean", "tilt 10.5 deg"], key=natural) == [
         "clean", "tilt 5 deg", "tilt 10.5 deg", "tilt 25 deg",
     ]  # fmt: skip
+
+
+def test_the_table_of_a_fit_keeps_names_of_any_length_apart(made: Made) -> None:
+    sub_tasks = [dataclasses.replace(s, name=f"{s.name}_of_the_red_cube") for s in made.reference.spec.sub_tasks]
+    spec = dataclasses.replace(made.reference.spec, sub_tasks=tuple(sub_tasks))
+    _, head, *rows = table(Fit(dataclasses.replace(made.reference, spec=spec), (), (), ())).splitlines()
+    assert head.split()[-len(sub_tasks) :] == [s.name for s in sub_tasks]
+    assert len(rows) == len(made.reference.pairs)
+    for row in rows:
+        assert len(row) == len(head)
+        assert all(re.fullmatch(r"[0-6](-[0-6])?", cell) for cell in row.split()[3:])
+        assert len(row.split()) == 3 + len(sub_tasks)
+
+
+def test_a_relation_too_cheap_to_see_is_not_in_the_legend() -> None:
+    cost = np.array([[0.0, 2.0, 1.0], [0.0, 0.01, 0.0], [0.5, 0.0, 0.0]])
+    figure = track_figure(np.arange(3.0), cost, ["a | b", "a | c", "b | c"], ["push"], np.array([2.0]), 1)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a | b", "b | c"]
