@@ -1,36 +1,31 @@
-"""One setting at a time (SPECTRA, Table IV) on the bundled StackCube executions.
+"""One setting at a time (SPECTRA, Table IV) on seven ManiSkill tasks.
 
-    python experiments/spectra_ablations.py out=outputs/spectra_ablations
+    python experiments/spectra_ablations.py out=outputs/spectra_ablations [data=DIR]
 
-Learned from the first 30 successful demonstrations unless K says otherwise; clean Q is the mean over the ten
-unperturbed executions, the drop is that minus the mean over the same ten carried with 45 degrees of tilt. Sets of
-demonstrations share one vmapped fit, thresholds one vmapped score: only what changes a shape or a formula is compiled
-again (M, penalty, weighting, deviation, calibration).
+Learned from the first 30 demonstrations that count unless K says otherwise; clean Q is the mean over the ten
+unperturbed executions, the drop is that minus the mean over the same ten carried at 45 degrees of tilt. Means over the
+tasks stand beside the published ones. `fitted` gives the reference (or references) of every setting of a task.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from bundled_task import Demonstrations, load, pick, quick_jit, score
+from bundled_task import DEMONSTRATIONS_N, Batch, Demonstrations, load, pick, quick_jit
 from matplotlib.figure import Figure
-from record import RESAMPLES_N, SEED, Interval, Record, arguments, keep_compiled_code, of_mean
+from oracle_data import TASKS, executions
+from record import RESAMPLES_N, SEED, Record, arguments, keep_compiled_code
 
-from jaxeval.align import Alignment
-from jaxeval.io import bundled
-from jaxeval.metrics.geometric import GeometricParams, constraints
+from jaxeval.metrics.geometric import GeometricParams, admissible_radius
 from jaxeval.report.figures import OKABE_ITO
-from jaxeval.types import EpisodeBatch, Reference
+from jaxeval.types import Reference
 
-DEFAULT_K, DEFAULT_M = 30, 10
-KS, SETS_N = (5, 10, 15, 20), 8
-MS = (1, 2, 5, 20)
-FITS_N, OF_FIT = 5, 20  # the constraint count, over five fits from 20 of 39 demonstrations each
+DEFAULT_K, DEFAULT_M = DEMONSTRATIONS_N, 10
+KS, SETS_N = (5, 10, 20), 3
+MS = (1, 2, 5)
 THRESHOLDS = (
     ("default", GeometricParams()),
     ("sigma_pin=2 mm", GeometricParams(sigma_pin_m=0.002, sigma_0_m=0.0015)),
@@ -47,8 +42,8 @@ FORMULAS = (
     ("penalty=squared", GeometricParams(penalty="squared")),
     ("penalty=saturating", GeometricParams(penalty="saturating")),
     ("weighting=progress", GeometricParams(weighting="progress")),
-    ("z_0=calibrated", GeometricParams(calibrated=True)),
 )
+CALIBRATED, DECOUPLED = "z_0=calibrated", "deviation=decoupled"
 # name -> (clean Q, drop at 45 deg) and how each compares with the default there; None: not stated in the text
 PUBLISHED: dict[str, tuple[float | None, float | None, str | None, str | None]] = {
     "default": (0.99, 0.294, None, None),
@@ -63,13 +58,13 @@ SAME = 0.03
 """Differences below this count as "the same" where the paper says that little changes."""
 SOURCE = (
     "SPECTRA: 'Shades of Success: Evaluating Manipulation Quality from Object-Centric Constraints', Table IV, as far "
-    "as the text beside it gives numbers (means over seven ManiSkill tasks); StackCube alone here"
+    "as the text beside it gives numbers (means over seven ManiSkill tasks)"
 )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Q of the paired executions under one setting: [S, seeds], S sets of demonstrations (1 for most settings)."""
+    """Q of the paired executions of one task under one setting: [S, starts], S sets of demonstrations (mostly 1)."""
 
     clean: np.ndarray
     tilted: np.ndarray
@@ -90,162 +85,109 @@ class Outcome:
         return int((self.clean == 0).sum()), int((self.tilted == 0).sum())
 
 
-@dataclass(frozen=True)
-class Runs:
-    """The clean and the 45-degree executions in one batch, in the same order of seeds."""
-
-    batch: EpisodeBatch
-    n: int
-
-    def outcome(self, q: jax.Array, free: jax.Array) -> Outcome:
-        """Split Q and gate-free Q ([rows] or [S, rows])."""
-        q2, free2 = np.atleast_2d(np.asarray(q, float)), np.atleast_2d(np.asarray(free, float))
-        clean, tilted = slice(0, self.n), slice(self.n, 2 * self.n)
-        return Outcome(q2[:, clean], q2[:, tilted], free2[:, clean], free2[:, tilted])
+Outcomes = dict[str, list[Outcome]]
+"""Setting -> one outcome for each task, in the order of TASKS."""
 
 
-def main(out: str) -> None:
+def main(out: str, data: str) -> None:
     """Measure every setting, write `result.json` and the figure into `out`."""
     keep_compiled_code()
-    record = Record("Ablations of geometric quality on StackCube", SOURCE, out)
-    demonstrations = load("stack_cube")
-    runs = paired_runs(demonstrations)
-
-    said("demonstration sets")
-    masks, settings = demonstration_sets(demonstrations)
-    learned = demonstrations.learn(masks)
-    each = [demonstrations.align(runs.batch, duration_s) for duration_s in learned.duration_s]
-    aligned = jax.tree.map(lambda *x: jnp.stack(x), *each)
-    q, free = score_references(runs.batch, aligned, learned, bodies=demonstrations.bodies)
-    outcomes = {name: runs.outcome(q[rows], free[rows]) for name, rows in settings.items()}
-    default = pick(learned, 0)
-
-    said("thresholds")
-    stacked = jax.tree.map(lambda *x: jnp.asarray(x), *(params.check() for _, params in THRESHOLDS))
-    q, free = score_thresholds(runs.batch, each[0], default, stacked, bodies=demonstrations.bodies)
-    outcomes |= {name: runs.outcome(q[i], free[i]) for i, (name, _) in enumerate(THRESHOLDS)}
-
-    said("formulas")
-    for name, formula in FORMULAS:
-        scored = demonstrations.score(runs.batch, default, formula.check())
-        outcomes[name] = runs.outcome(scored.q, scored.gate_free)
-    first = masks[:1]
-    scored = demonstrations.score(runs.batch, pick(demonstrations.learn(first, deviation="decoupled"), 0))
-    outcomes["deviation=decoupled"] = runs.outcome(scored.q, scored.gate_free)
-
-    for m in MS:
-        said(f"M = {m}")
-        coarser = load("stack_cube", bins_n=m)
-        scored = coarser.score(runs.batch, pick(coarser.learn(first), 0))
-        outcomes[f"M={m}"] = runs.outcome(scored.q, scored.gate_free)
-
-    for name in in_order(outcomes):
-        add_rows(record, name, outcomes[name], outcomes["default"])
-    stability(record, demonstrations, learned, settings["constraint count"])
+    record = Record("Ablations of geometric quality", SOURCE, out)
+    outcomes: Outcomes = {}
+    for task in TASKS:
+        print(f"{task} ...", file=sys.stderr, flush=True)
+        demonstrations = load(task, executions("oracle", task, data))
+        runs, n = paired_runs(demonstrations, task, data)
+        for name, references, params in fitted(demonstrations):
+            outcomes.setdefault(name, []).append(outcome(demonstrations, runs, n, references, params))
+    for name, of_tasks in outcomes.items():
+        add_rows(record, "all tasks", name, of_tasks, outcomes["default"])
+    for i, task in enumerate(TASKS):
+        for name, of_tasks in outcomes.items():
+            add_rows(record, task, name, [of_tasks[i]], [outcomes["default"][i]])
     record.add_figure("ablations.png", ablation_figure(outcomes))
     record.finish()
 
 
-def said(what: str) -> None:
-    print(f"{what} ...", file=sys.stderr, flush=True)
+def fitted(demonstrations: Demonstrations) -> Iterator[tuple[str, Reference, GeometricParams]]:
+    """Every setting of a task: its name, its references stacked along a leading axis, and how they are to be used.
+
+    The default first, then K, M, sigma_pin, sigma_0 and the formulas. For each K several sets are drawn, from the
+    default's demonstrations. With fewer bins than ten, each bin of the reference stands in the place of those it
+    covers (`Demonstrations.learn`), so that all references have the same shape.
+    """
+    base = demonstrations.first(DEFAULT_K)[None]
+    sets = [demonstrations.random(k, SETS_N, pool=DEFAULT_K, seed=k) for k in KS]
+    learned = demonstrations.learn(np.concatenate([base, *sets]))
+    default = pick(learned, slice(0, 1))
+    yield "default", default, GeometricParams()
+    for i, k in enumerate(KS):
+        yield f"K={k}", pick(learned, slice(1 + i * SETS_N, 1 + (i + 1) * SETS_N)), GeometricParams()
+    for m in MS:
+        yield f"M={m}", demonstrations.learn(base, merged=DEFAULT_M // m), GeometricParams()
+    for name, params in (*THRESHOLDS[1:], *FORMULAS):
+        yield name, default, params
+    z_0 = float(_calibrated(pick(default, 0)))
+    yield CALIBRATED, default, GeometricParams(z_0=z_0)
+    yield DECOUPLED, demonstrations.learn(base, deviation="decoupled"), GeometricParams()
 
 
-def paired_runs(demonstrations: Demonstrations) -> Runs:
-    """Clean and 45-degree executions of the same seeds."""
-    found = {(e.group, e.seed): e for e in bundled("stack_cube_tilt").iter_episodes()}
-    seeds = sorted({seed for _, seed in found if seed is not None})
-    ordered = [found[f"tilt {tilt} deg", seed] for tilt in (0, 45) for seed in seeds]
-    return Runs(demonstrations.padded(ordered), len(seeds))
+_calibrated = quick_jit(lambda reference: admissible_radius(reference, GeometricParams(calibrated=True)))
 
 
-def demonstration_sets(demonstrations: Demonstrations) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Masks of every set of demonstrations that is tried, the default's first, and which rows belong to what."""
-    masks: list[np.ndarray] = [demonstrations.first(DEFAULT_K)[None]]
-    rows: dict[str, np.ndarray] = {}
-
-    def take(name: str, more: np.ndarray) -> None:
-        start = sum(len(m) for m in masks)
-        rows[name] = np.arange(start, start + len(more))
-        masks.append(more)
-
-    for k in KS:
-        take(f"K={k}", demonstrations.random(k, SETS_N, pool=DEFAULT_K, seed=k))
-        take(f"K={k} (the first {k})", demonstrations.first(k)[None])
-    take("constraint count", demonstrations.random(OF_FIT, FITS_N, seed=0))
-    return np.concatenate(masks), rows
+def paired_runs(demonstrations: Demonstrations, task: str, data: str) -> tuple[Batch, int]:
+    """The clean executions, then those at 45 degrees in the same order of starts, and how many starts there are."""
+    found = {(e.group, e.seed): e for e in executions("oracle_tilt", task, data)}
+    at = [{int(seed or 0) for group, seed in found if group == f"tilt {tilt} deg"} for tilt in (0, 45)]
+    seeds = sorted(at[0] & at[1])
+    runs = [found[f"tilt {tilt} deg", seed] for tilt in (0, 45) for seed in seeds]
+    return demonstrations.padded(runs), len(seeds)
 
 
-@partial(quick_jit, static_argnames="bodies")
-def score_references(
-    batch: EpisodeBatch, aligned: Alignment, references: Reference, *, bodies: tuple[str, ...]
-) -> tuple[jax.Array, jax.Array]:
-    """(Q, gate-free Q) [S, rows] against stacked references, each with its own alignment, one after the other."""
-
-    def one(x: tuple[Alignment, Reference]) -> tuple[jax.Array, jax.Array]:
-        scored = score(batch, *x, GeometricParams(), bodies=bodies)
-        return scored.q, scored.gate_free
-
-    return jax.lax.map(one, (aligned, references))
-
-
-@partial(quick_jit, static_argnames="bodies")
-def score_thresholds(
-    batch: EpisodeBatch, aligned: Alignment, reference: Reference, params: GeometricParams, *, bodies: tuple[str, ...]
-) -> tuple[jax.Array, jax.Array]:
-    """(Q, gate-free Q) [settings, rows]: a vmap over the float parameters, which all have a leading axis."""
-
-    def one(mine: GeometricParams) -> tuple[jax.Array, jax.Array]:
-        scored = score(batch, aligned, reference, mine, bodies=bodies)
-        return scored.q, scored.gate_free
-
-    return jax.vmap(one)(params)
+def outcome(
+    demonstrations: Demonstrations, runs: Batch, n: int, references: Reference, params: GeometricParams
+) -> Outcome:
+    """Q of the clean and of the tilted executions against each of the stacked references."""
+    scored = [demonstrations.score(runs, pick(references, s), params) for s in range(len(references.demo_valid))]
+    q, free = (np.array([getattr(x, name) for x in scored], float) for name in ("q", "gate_free"))
+    return Outcome(q[:, :n], q[:, n:], free[:, :n], free[:, n:])
 
 
 # --------------------------------------------------------------------------------------------------------------- rows
 
 
-def in_order(outcomes: dict[str, Outcome]) -> list[str]:
-    """The default, then K, M, sigma_pin, sigma_0 and the formulas, as they are listed above."""
-    k = [name for name in outcomes if name.startswith("K=")]
-    m = [f"M={m}" for m in MS]
-    rest = [name for name, _ in THRESHOLDS[1:]] + [name for name, _ in FORMULAS] + ["deviation=decoupled"]
-    return ["default", *k, *m, *rest]
-
-
-def add_rows(record: Record, name: str, outcome: Outcome, default: Outcome) -> None:
-    """Clean Q and drop of one setting; where a gate closed, the same without gates."""
+def add_rows(record: Record, of: str, name: str, mine: list[Outcome], default: list[Outcome]) -> None:
+    """Clean Q and drop of one setting, of one task or of all; where a gate closed, the same without gates."""
     clean_at, drop_at, clean_goes, drop_goes = PUBLISHED.get(name, (None, None, None, None))
-    sets_n, n = outcome.clean.shape
+    sets_n, n = len(mine[0].clean), sum(o.clean.shape[1] for o in mine)
     remarks = []
     if sets_n > 1:
         remarks.append(f"mean over {sets_n} random sets of demonstrations from the first {DEFAULT_K}, fixed seed")
     if name in ("sigma_pin=2 mm", "sigma_pin=3 mm"):
         remarks.append(FLOOR_FOLLOWS)
-    closed = outcome.closed_n
-    if any(closed):
-        of = sets_n * n
-        remarks.append(f"gate closed on {closed[0]} of {of} clean and {closed[1]} of {of} tilted")
-    for quantity, values, published, goes, base in (
-        (f"stack_cube clean Q, {name}", outcome.clean, clean_at, clean_goes, default.clean),
-        (f"stack_cube drop at 45 deg, {name}", outcome.drop, drop_at, drop_goes, default.drop),
+    closed = np.sum([o.closed_n for o in mine], axis=0)
+    if closed.any():
+        remarks.append(f"gate closed on {closed[0]} of {sets_n * n} clean and {closed[1]} of {sets_n * n} tilted")
+    for quantity, which, published, goes in (
+        ("clean Q", "clean", clean_at, clean_goes),
+        ("drop at 45 deg", "drop", drop_at, drop_goes),
     ):
-        told = direction(float(values.mean()), float(base.mean()), goes, name)
-        note = "; ".join([*remarks, told])
-        record.add(quantity, values.mean(), interval=interval(values), n=n, published=published, note=note)
-    if any(closed):
-        note = f"without the terminal gate; default {default.clean_free.mean():.3f} and {default.drop_free.mean():.3f}"
-        for quantity, values in (
-            (f"stack_cube clean Q, {name}, gate-free", outcome.clean_free),
-            (f"stack_cube drop at 45 deg, {name}, gate-free", outcome.drop_free),
-        ):
-            record.add(quantity, values.mean(), interval=interval(values), n=n, note=note)
+        ours, base = mean(mine, which), mean(default, which)
+        note = "; ".join([*remarks, direction(ours, base, goes, name)])
+        note += "; published: mean of seven tasks" if published is not None and of != "all tasks" else ""
+        at = {"interval": interval(mine, which), "n": n, "published": published}
+        record.add(f"{of} {quantity}, {name}", ours, **at, note=note)
+    if closed.any():
+        note = f"without the terminal gate; default {mean(default, 'clean_free'):.3f}, {mean(default, 'drop_free'):.3f}"
+        for quantity, which in (("clean Q", "clean_free"), ("drop at 45 deg", "drop_free")):
+            at = {"interval": interval(mine, which), "n": n}
+            record.add(f"{of} {quantity}, {name}, gate-free", mean(mine, which), **at, note=note)
 
 
 def direction(ours: float, default: float, published: str | None, name: str) -> str:
     """How a number moved from the default's, and whether the paper's moved that way."""
     if name == "default":
-        settings = "sigma_pin=4 mm, sigma_0=3 mm, z_0=1.5, hinge, frames"
-        return f"K={DEFAULT_K}, M={DEFAULT_M}, {settings}; published: mean of seven tasks"
+        return f"K={DEFAULT_K}, M={DEFAULT_M}, sigma_pin=4 mm, sigma_0=3 mm, z_0=1.5, hinge, frames"
     change = ours - default
     moved = f"{change:+.3f} against the default"
     if published is None:
@@ -254,44 +196,32 @@ def direction(ours: float, default: float, published: str | None, name: str) -> 
     return f"{moved}; published: {published}: {'holds' if held else 'does not hold'}"
 
 
-def interval(values: np.ndarray) -> Interval:
-    """95 % percentile bootstrap of the mean over executions, and over sets of demonstrations if there are several."""
-    sets_n, n = values.shape
-    if sets_n == 1:
-        return of_mean(values[0])
+def mean(of_tasks: list[Outcome], which: str) -> float:
+    """Mean over tasks of each task's mean over its executions and sets of demonstrations."""
+    return float(np.mean([getattr(o, which).mean() for o in of_tasks]))
+
+
+def interval(of_tasks: list[Outcome], which: str) -> tuple[float, float]:
+    """95 % percentile bootstrap over executions, and over sets of demonstrations if there are several, in each task."""
     rng = np.random.default_rng(SEED)
-    sets, runs = rng.integers(0, sets_n, (RESAMPLES_N, sets_n)), rng.integers(0, n, (RESAMPLES_N, n))
-    low, high = np.quantile(values[sets[:, :, None], runs[:, None, :]].mean(axis=(1, 2)), [0.025, 0.975])
+    drawn = np.zeros(RESAMPLES_N)
+    for o in of_tasks:
+        values = getattr(o, which)
+        sets_n, n = values.shape
+        sets, runs = rng.integers(0, sets_n, (RESAMPLES_N, sets_n)), rng.integers(0, n, (RESAMPLES_N, n))
+        drawn += values[sets[:, :, None], runs[:, None, :]].mean(axis=(1, 2)) / len(of_tasks)
+    low, high = np.quantile(drawn, [0.025, 0.975])
     return float(low), float(high)
-
-
-def stability(record: Record, demonstrations: Demonstrations, learned: Reference, rows: np.ndarray) -> None:
-    """How often the number of pinned directions is the same whichever demonstrations are drawn."""
-    mine = jax.tree.map(lambda x: x[rows], learned)
-    found = quick_jit(jax.vmap(lambda r: jnp.sum(constraints(r, GeometricParams()).pinned, axis=-1)))(mine)
-    count = np.asarray(found)  # [fits, J, L]
-    agrees = (count == count[:1]).all(axis=0)
-    near = (count.max(axis=0) - count.min(axis=0) <= 1).mean()
-    by_pair = ", ".join(f"{p.name} {a.mean():.2f}" for p, a in zip(demonstrations.pairs, agrees, strict=True))
-    record.add(
-        "stack_cube constraint count agrees",
-        agrees.mean(),
-        n=agrees.size,
-        published=0.90,
-        note=f"share of relations and progress bins on which {FITS_N} fits, each on {OF_FIT} of {demonstrations.n} "
-        f"demonstrations drawn at random, pin equally many directions (published: on 30 of 200, seven tasks); "
-        f"by relation {by_pair}; within one of each other on {near:.2f}; no interval: bins are not independent",
-    )
 
 
 # ------------------------------------------------------------------------------------------------------------- figure
 
 
-def ablation_figure(outcomes: dict[str, Outcome]) -> Figure:
-    """Clean Q and drop at 45 degrees over K, M, sigma_pin and sigma_0; published means as hollow marks."""
+def ablation_figure(outcomes: Outcomes) -> Figure:
+    """Means over the tasks of clean Q and drop, over K, M, sigma_pin and sigma_0; published ones as hollow marks."""
     panels = (
         ("K, demonstrations", [*(f"K={k}" for k in KS), "default"], [*map(str, KS), str(DEFAULT_K)]),
-        ("M, progress bins a sub-task", ["M=1", "M=2", "M=5", "default", "M=20"], ["1", "2", "5", "10", "20"]),
+        ("M, progress bins a sub-task", ["M=1", "M=2", "M=5", "default"], ["1", "2", "5", "10"]),
         (
             "pinning threshold, mm",
             ["sigma_pin=2 mm", "sigma_pin=3 mm", "default", "sigma_pin=6 mm", "sigma_pin=9 mm", "sigma_pin=infinite"],
@@ -306,14 +236,16 @@ def ablation_figure(outcomes: dict[str, Outcome]) -> Figure:
     figure = Figure(figsize=(9.6, 6.4), layout="constrained")
     axes = figure.subplots(2, 2, sharey=True).ravel()
     looks = (
-        ("clean Q", OKABE_ITO[0], "o", "-", 0, lambda o: o.clean.mean()),
-        ("drop at 45 deg", OKABE_ITO[5], "s", "--", 1, lambda o: o.drop.mean()),
+        ("clean Q", OKABE_ITO[0], "o", "-", 0, "clean"),
+        ("drop at 45 deg", OKABE_ITO[5], "s", "--", 1, "drop"),
     )
     for ax, (title, names, ticks) in zip(axes, panels, strict=True):
         x = np.arange(len(names))
         ax.axvspan(names.index("default") - 0.3, names.index("default") + 0.3, color="#eeeeee", zorder=0)
         for label, colour, marker, line, which, value in looks:
-            ours = [value(outcomes[name]) for name in names]
+            ours = [mean(outcomes[name], value) for name in names]
+            for task_values in np.array([[getattr(o, value).mean() for o in outcomes[name]] for name in names]).T:
+                ax.plot(x, task_values, line, color=colour, linewidth=0.7, alpha=0.35, zorder=1)
             ax.plot(x, ours, line, color=colour, marker=marker, markersize=7, linewidth=2, label=label, zorder=3)
             theirs = [
                 (i, p) for i, name in enumerate(names) if (p := PUBLISHED.get(name, (None,) * 4)[which]) is not None
@@ -330,11 +262,11 @@ def ablation_figure(outcomes: dict[str, Outcome]) -> Figure:
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=10)
     figure.supxlabel(
-        "grey: default. Published: means of seven tasks, ours: StackCube. * with the floor at 0.75 of the threshold.",
+        "means of seven tasks, ours and published; thin: each task; grey: default; * floor at 0.75 of the threshold",
         fontsize=9.5,
     )
     return figure
 
 
 if __name__ == "__main__":
-    main(arguments(sys.argv[1:], out="outputs/spectra_ablations")["out"])
+    main(**arguments(sys.argv[1:], out="outputs/spectra_ablations", data=""))

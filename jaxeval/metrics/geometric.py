@@ -510,19 +510,16 @@ class Summary(NamedTuple):
 
 
 def named_pair(cost: Float[Array, " J"], pairs: tuple[Pair, ...]) -> Int[Array, ""]:
-    """The pair to name for a departure: the most expensive one, objects before the gripper, causes before what follows.
+    """The pair to name for a departure: the most expensive one, causes before what follows from them.
 
-    A held object and the gripper depart together from everything else, so their relations break alike. A relation with
-    the gripper is named only where it costs more than twice as much as any between objects, and among those within
-    10 % of one another the first in the order (m | r), (m | s), (r | s). Where the held object is off, from the
-    reference object or in the grasp, the gripper is off from the reference object by as much: (r | g) follows from
-    (m | r) and (m | g), and is named only where the others cost less than a tenth of it. The margins are ours.
+    Where the held object is off, from the reference object or in the grasp, the gripper is off from the reference
+    object by as much: (r | g) follows from (m | r) and (m | g), and is named only where every other relation costs less
+    than a tenth of it. Among those within 10 % of one another the first is named, in the order (m | r), (m | s),
+    (r | s), (m | g). The margins are ours.
     """
-    gripper = np.array([p.role in ("m_g", "r_g") for p in pairs])
-    follows = np.array([p.role == "r_g" for p in pairs])
-    causes = jnp.max(jnp.where(jnp.asarray(follows), 0.0, cost))
-    explained = jnp.asarray(follows) & (causes >= 0.1 * cost) & (causes > 0)
-    weighed = jnp.where(explained, 0.0, cost * jnp.asarray(np.where(gripper, 0.5, 1.0), cost.dtype))
+    follows = jnp.asarray(np.array([p.role == "r_g" for p in pairs]))
+    causes = jnp.max(jnp.where(follows, 0.0, cost))
+    weighed = jnp.where(follows & (causes >= 0.1 * cost) & (causes > 0), 0.0, cost)
     return jnp.argmax(weighed >= 0.9 * jnp.max(weighed)).astype(jnp.int32)
 
 

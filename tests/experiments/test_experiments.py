@@ -1,6 +1,7 @@
 """Each experiment runs as a reader runs it, writes what it promises, and shows what the project claims.
 
-Numbers beside a claim are the claim's own limits; the published ones stand in the scripts.
+Numbers beside a claim are the claim's own limits; the published ones stand in the scripts. Executions are the bundled
+ones, or those of the folder that JAXEVAL_ORACLE_DATA names.
 """
 
 from __future__ import annotations
@@ -10,19 +11,32 @@ import math
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from filelock import FileLock
 
+from jaxeval.io.spec import load_spec
+
 pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments"
 SCRIPTS = ("spectra_sensitivity", "spectra_ablations")
-TASKS = ("stack_cube", "place_sphere", "peg_insertion_side", "poke_cube")
-PHYSICAL = ("approach", "grasp", "place")
-"""Sub-tasks that end where the gripper closes, the object rises, and the gripper opens."""
+DATA = os.environ.get("JAXEVAL_ORACLE_DATA", "")
+TASKS = (
+    "stack_cube",
+    "place_sphere",
+    "peg_insertion_side",
+    "plug_charger",
+    "poke_cube",
+    "close_drawer",
+    "place_can",
+)
+PHYSICAL = ("reach", "approach", "grasp", "place", "retreat")
+"""Sub-tasks that end with what the script itself does at that moment."""
+TILTS = ("clean Q", "Q at 5 deg", "Q at 10 deg", "Q at 25 deg", "Q at 45 deg")
 FIELDS = {"quantity", "ours", "low", "high", "n", "published", "note"}
 
 
@@ -46,7 +60,7 @@ def ran(name: str, factory: pytest.TempPathFactory) -> Result:
     with FileLock(folder.with_suffix(".lock")):
         if not printed.exists():
             environment = os.environ | {"JAX_NUMPY_RANK_PROMOTION": "allow"}  # as readers run it
-            command = [sys.executable, str(FOLDER / f"{name}.py"), f"out={folder}"]
+            command = [sys.executable, str(FOLDER / f"{name}.py"), f"out={folder}", f"data={DATA}"]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
             assert done.returncode == 0, done.stderr[-3000:]
             printed.write_text(done.stdout)
@@ -99,26 +113,43 @@ def test_a_key_that_a_script_does_not_have_is_named(tmp_path: Path) -> None:
 
 
 def test_clean_executions_score_high(sensitivity: Result) -> None:
-    assert sensitivity["stack_cube clean Q"] >= 0.985
-    assert sensitivity["stack_cube held-out demonstrations clean Q"] >= 0.985
-    assert sensitivity["stack_cube leave-one-third-out clean Q"] >= 0.97
-    for task in TASKS[1:]:
+    assert sensitivity["all tasks clean Q"] >= 0.98
+    for task in TASKS:
         assert sensitivity[f"{task} clean Q"] >= 0.97
-        note = sensitivity.rows[f"{task} clean Q"]["note"]
-        assert "no tilted executions" in note and "gate closed on 0;" in note
+        assert sensitivity[f"{task} unseen demonstrations clean Q"] >= 0.95
 
 
 def test_quality_falls_with_the_tilt(sensitivity: Result) -> None:
-    means = [sensitivity[f"stack_cube {q}"] for q in ("clean Q", "Q at 10 deg", "Q at 25 deg", "Q at 45 deg")]
-    assert means == sorted(means, reverse=True)
-    assert sensitivity["stack_cube Spearman"] <= -0.85
-    assert 0.2 <= sensitivity["stack_cube drop at 45 deg"] <= 0.45
-    assert sensitivity["stack_cube drop at 45 deg"] == pytest.approx(means[0] - means[-1], abs=1e-9)
+    assert sensitivity["tasks monotone"] >= 6  # published: 7; 5 deg cost the can nothing
+    for task in TASKS:
+        means = [sensitivity[f"{task} {q}"] for q in TILTS]
+        assert all(later < earlier + 0.001 for earlier, later in pairwise(means))
+        assert sensitivity[f"{task} drop at 45 deg"] == pytest.approx(means[0] - means[-1], abs=1e-9)
+        assert sensitivity[f"{task} Spearman"] <= -0.74
+        assert "p < .001" in sensitivity.rows[f"{task} Spearman"]["note"]
 
 
-def test_what_was_tilted_is_blamed(sensitivity: Result) -> None:
-    assert sensitivity["stack_cube worst relation contains cubeA"] >= 0.95
-    assert sensitivity["stack_cube worst sub-task is transport"] >= 0.95
+def test_turns_of_the_ball_cost_nothing(sensitivity: Result) -> None:
+    """What a tilt costs there shows in the hand's relations; a body that must not turn would lose more."""
+    cost = {
+        q.rsplit(", ", 1)[1]: row["ours"] for q, row in sensitivity.rows.items() if q.startswith("place_sphere cost")
+    }
+    by_relation = {name: c for name, c in cost.items() if " | " in name}
+    assert sum(c for name, c in by_relation.items() if "tcp" in name) > 0.75 * sum(by_relation.values())
+    assert cost["until it has been carried"] + cost["afterwards"] == pytest.approx(sum(by_relation.values()), rel=1e-3)
+    least = sensitivity["place_sphere drop at 45 deg, until it has been carried"]
+    assert least < min(sensitivity[f"{task} drop at 45 deg"] for task in TASKS)
+    assert sensitivity["place_sphere drop at 45 deg without the symmetry"] > sensitivity["place_sphere drop at 45 deg"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_was_tilted_is_blamed(sensitivity: Result, task: str) -> None:
+    """The hand turns with what it holds: in the other tasks a relation of the hand is named, as it costs far more."""
+    relation, stage = (row["ours"] for q, row in sensitivity.rows.items() if q.startswith(f"{task} worst "))
+    if task in ("stack_cube", "close_drawer", "place_can"):
+        assert relation >= 0.9
+    if task != "place_sphere":
+        assert stage >= 0.9
 
 
 @pytest.mark.parametrize(
@@ -137,16 +168,12 @@ def test_planted_failures_close_the_gate_for_the_right_reason(sensitivity: Resul
 
 @pytest.mark.parametrize("task", TASKS)
 def test_sub_tasks_end_where_the_script_switches(sensitivity: Result, task: str) -> None:
-    assert sensitivity[f"{task} sub-tasks reached"] == 1
+    assert sensitivity[f"{task} sub-tasks reached"] >= 0.99
     prefix = f"{task} boundary error "
-    errors = {q.removeprefix(prefix): row for q, row in sensitivity.rows.items() if q.startswith(prefix)}
-    assert set(PHYSICAL) & set(errors) >= {"approach", "grasp"} and len(errors) in (6, 7)
-    for sub_task, row in errors.items():
-        if (task, sub_task) == ("poke_cube", "poke"):  # in one recording the script went on for 26 s after the goal
-            assert "seed 19" in row["note"]
-            assert float(row["note"].split("without it: ")[1].rstrip(")")) <= 10
-            continue
-        assert row["ours"] <= (3 if sub_task in PHYSICAL else 10), sub_task
+    errors = {q.removeprefix(prefix): row["ours"] for q, row in sensitivity.rows.items() if q.startswith(prefix)}
+    assert len(errors) == len(load_spec(task).sub_tasks)
+    for sub_task, frames in errors.items():  # elsewhere the script stands still for up to a second before it goes on
+        assert frames <= (6 if sub_task in PHYSICAL else 25), sub_task
 
 
 def test_turning_a_sphere_changes_nothing(sensitivity: Result) -> None:
@@ -158,39 +185,39 @@ def test_turning_a_sphere_changes_nothing(sensitivity: Result) -> None:
 
 
 def clean(ablations: Result, setting: str) -> float:
-    return ablations[f"stack_cube clean Q, {setting}"]
+    return ablations[f"all tasks clean Q, {setting}"]
 
 
 def drop(ablations: Result, setting: str) -> float:
-    return ablations[f"stack_cube drop at 45 deg, {setting}"]
+    return ablations[f"all tasks drop at 45 deg, {setting}"]
 
 
 def test_both_scripts_agree_on_the_default(sensitivity: Result, ablations: Result) -> None:
-    assert clean(ablations, "default") == pytest.approx(sensitivity["stack_cube clean Q"], abs=1e-4)
-    assert drop(ablations, "default") == pytest.approx(sensitivity["stack_cube drop at 45 deg"], abs=1e-4)
+    for of in ("all tasks", *TASKS):
+        for quantity in ("clean Q", "drop at 45 deg"):
+            assert ablations[f"{of} {quantity}, default"] == pytest.approx(sensitivity[f"{of} {quantity}"], abs=1e-4)
 
 
 def test_five_demonstrations_are_too_few(ablations: Result) -> None:
-    for name in ("K=5", "K=5 (the first 5)"):
-        assert clean(ablations, name) < clean(ablations, "default") - 0.05
-    assert ablations["stack_cube clean Q, K=5, gate-free"] < clean(ablations, "default") - 0.05  # not by the gate alone
-    assert clean(ablations, "K=20") == pytest.approx(clean(ablations, "default"), abs=0.01)
+    assert clean(ablations, "K=5") < clean(ablations, "default") - 0.05
+    assert ablations["all tasks clean Q, K=5, gate-free"] < clean(ablations, "default") - 0.05  # not by the gate alone
+    assert clean(ablations, "K=5") < clean(ablations, "K=10") < clean(ablations, "K=20")
 
 
 def test_one_bin_a_sub_task_is_too_few(ablations: Result) -> None:
-    assert clean(ablations, "M=1") < 0.95
+    assert clean(ablations, "M=1") < clean(ablations, "default") - 0.05
     assert drop(ablations, "M=1") < drop(ablations, "default")
     assert clean(ablations, "M=1") < clean(ablations, "M=2") < clean(ablations, "M=5")
 
 
 def test_the_floor_sets_the_strictness(ablations: Result) -> None:
-    assert drop(ablations, "sigma_0=1 mm") >= 1.8 * drop(ablations, "default")
+    assert drop(ablations, "sigma_0=1 mm") >= 1.5 * drop(ablations, "default")
     assert drop(ablations, "sigma_0=2 mm") > drop(ablations, "default") > drop(ablations, "sigma_0=3.5 mm")
 
 
 def test_pinning_everything_weakens_detection(ablations: Result) -> None:
     assert drop(ablations, "sigma_pin=infinite") < drop(ablations, "default")
-    assert clean(ablations, "sigma_pin=9 mm") == pytest.approx(clean(ablations, "default"), abs=0.01)
+    assert clean(ablations, "sigma_pin=9 mm") == pytest.approx(clean(ablations, "default"), abs=0.02)
 
 
 def test_the_formulas_that_were_rejected_are_worse(ablations: Result) -> None:
@@ -199,5 +226,6 @@ def test_the_formulas_that_were_rejected_are_worse(ablations: Result) -> None:
         assert abs(drop(ablations, name) - 0.294) > abs(drop(ablations, "default") - 0.294)
 
 
-def test_the_constraint_count_does_not_depend_on_the_demonstrations_drawn(ablations: Result) -> None:
-    assert ablations["stack_cube constraint count agrees"] >= 0.9
+def test_both_deviations_tell_alike(ablations: Result) -> None:
+    assert clean(ablations, "deviation=decoupled") == pytest.approx(clean(ablations, "default"), abs=0.01)
+    assert drop(ablations, "deviation=decoupled") == pytest.approx(drop(ablations, "default"), abs=0.03)
