@@ -165,7 +165,7 @@ def add_rows(record: Record, of: str, name: str, mine: list[Outcome], default: l
         remarks.append(f"mean over {sets_n} random sets of demonstrations from the first {DEFAULT_K}, fixed seed")
     if name in ("sigma_pin=2 mm", "sigma_pin=3 mm"):
         remarks.append(FLOOR_FOLLOWS)
-    closed = np.sum([o.closed_n for o in mine], axis=0)
+    closed = np.array([o.closed_n for o in mine]).sum(axis=0)
     if closed.any():
         remarks.append(f"gate closed on {closed[0]} of {sets_n * n} clean and {closed[1]} of {sets_n * n} tilted")
     for quantity, which, published, goes in (

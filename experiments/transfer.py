@@ -21,6 +21,7 @@ from oracle_data import TASKS, executions
 from record import Record, arguments, keep_compiled_code, of_mean
 
 from jaxeval.io import InputError
+from jaxeval.io.smoothing import smoothed
 from jaxeval.metrics.fused import FusedQuality
 from jaxeval.report.figures import OKABE_ITO
 from jaxeval.report.words import gate_words
@@ -45,6 +46,8 @@ def at(mm: float) -> PoseNoise:
     return PoseNoise(position_m=mm / 1e3, rotation_rad=math.radians(DEGREES_PER_MM * mm))
 
 
+SMOOTHED, WINDOW_S = "smoothed", 0.5
+"""Kinds of noise whose tracks, the gripper's too, are smoothed over that long before they are scored."""
 NOISE: dict[str, tuple[PoseNoise, str]] = {
     f"noise {mm} mm {DEGREES_PER_MM * mm:g} deg": (at(mm), "white from frame to frame") for mm in LEVELS_MM
 } | {
@@ -56,6 +59,10 @@ NOISE: dict[str, tuple[PoseNoise, str]] = {
     "noise 2 mm 1 deg, delay": (replace(at(2), delay_s=0.1), "white, and objects seen 0.1 s late"),
     "dropouts alone": (replace(at(0), dropout_rate_hz=0.2), "exact poses, 0.2 times a second lost for 0.5 s"),
     "delay alone": (replace(at(0), delay_s=0.1), "exact poses, objects seen 0.1 s late"),
+}
+NOISE |= {
+    f"{name}, {SMOOTHED}": (NOISE[name][0], f"{NOISE[name][1]}; then all tracks smoothed over {WINDOW_S} s")
+    for name in (*(f"noise {mm} mm {DEGREES_PER_MM * mm:g} deg" for mm in LEVELS_MM), "noise 2 mm 1 deg, low-frequency")
 }
 
 
@@ -115,8 +122,9 @@ def under_noise(demonstrations: Demonstrations, reference: Reference) -> dict[st
     """The unseen executions under every kind of noise."""
     unseen = demonstrations.episodes[DEMONSTRATIONS_N : DEMONSTRATIONS_N + UNSEEN_N]
     runs: list[Episode] = []
-    for noise, _ in NOISE.values():
-        runs += [add_noise(e, noise, key=0, spec=demonstrations.spec) for e in unseen]
+    for name, (noise, _) in NOISE.items():
+        seen = [add_noise(e, noise, key=0, spec=demonstrations.spec) for e in unseen]
+        runs += [smoothed(e, WINDOW_S) for e in seen] if name.endswith(SMOOTHED) else seen
     quality = demonstrations.score(demonstrations.padded(runs), reference)
     n = len(unseen)
     return {name: scored(reference, quality, n, start=i * n) for i, name in enumerate(NOISE)}
@@ -172,8 +180,11 @@ def noise_figure(noisy: dict[str, dict[str, Scored]]) -> Figure:
         ax.set_xlabel("white noise: mm along, deg about each axis", fontsize=11)
         ax.set_title(text, loc="left", fontsize=12, fontweight="bold")
     middle.legend(fontsize=10, frameon=False, loc="lower left")
-    kinds = ["noise 0 mm 0 deg", "noise 2 mm 1 deg", *list(NOISE)[len(LEVELS_MM) :]]
+    kinds = [name for name in NOISE if not name.endswith("deg") and SMOOTHED not in name]
+    kinds = ["noise 0 mm 0 deg", "noise 2 mm 1 deg", *kinds]
     labels = ["exact", "white", "low-frequency", "white + dropouts", "white + delay", "dropouts alone", "delay alone"]
+    kinds += [f"noise 2 mm 1 deg, {SMOOTHED}", f"noise 2 mm 1 deg, low-frequency, {SMOOTHED}"]
+    labels += ["white, smoothed", "low-frequency, smoothed"]
     for offset, what, colour, label in (
         (-0.2, "q", OKABE_ITO[0], "Q"),
         (0.2, "gate_free", OKABE_ITO[4], "without gate"),

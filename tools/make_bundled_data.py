@@ -6,8 +6,8 @@ python tools/make_bundled_data.py --rollouts DIR [--out jaxeval/data]
 The recordings are ``StackCube-v1.npz`` and others, and ManiSkill's own files under
 ``sample_traj/<env>/motionplanning/sample.h5`` and ``.json``. The rollouts are the stores of `make demonstrations` and
 `make deviations`: ``<task>_oracle`` (the first 40 are taken), ``<task>_oracle_tilt``, ``<task>_oracle_faults`` and
-``<task>_oracle_<arm>``. Their poses are rounded to a micrometre and 2e-6 rad; all but the clean ones leave joints and
-actions out, which halves their size.
+``<task>_oracle_<arm>``. The Panda's poses are rounded to a micrometre and 2e-6 rad; all but its clean ones leave joints
+and actions out, which halves their size.
 """
 
 from __future__ import annotations
