@@ -227,7 +227,9 @@ _ROLES = Frames(("body", "other", "support", "gripper"), (), "support", "gripper
 def _margin_of(kind: str, related: bool, axes: str, window_s: float) -> Callable[..., Float[Array, "K T"]]:
     """Margins of one predicate over a batch, its lengths traced: compiled once for any bodies and thresholds."""
 
-    def one(poses, time_s, valid, width, start, value, offset):
+    def one(
+        poses: Array, time_s: Array, valid: Array, width: Array, start: Array, value: Array, offset: Array
+    ) -> Float[Array, " T"]:
         signals = Signals(poses, time_s, valid, width, jnp.zeros((poses.shape[0], 0), poses.dtype), start)
         other = "other" if related else ""
         predicate = Predicate(kind, "body", other, value, window_s, axes, (offset[0], offset[1], offset[2]))
