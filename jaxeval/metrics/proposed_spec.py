@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -228,7 +229,7 @@ def _margin_of(kind: str, related: bool, axes: str, window_s: float) -> Callable
     """Margins of one predicate over a batch, its lengths traced: compiled once for any bodies and thresholds."""
 
     def one(
-        poses: Array, time_s: Array, valid: Array, width: Array, start: Array, value: Array, offset: Array
+        poses: Array, time_s: Array, valid: Array, width: Array, start: Array, value: Any, offset: Any
     ) -> Float[Array, " T"]:
         signals = Signals(poses, time_s, valid, width, jnp.zeros((poses.shape[0], 0), poses.dtype), start)
         other = "other" if related else ""
