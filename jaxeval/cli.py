@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 VERBS = {
-    "propose": "a task spec from demonstrations, to edit",
-    "rollout": "run a policy in ManiSkill and keep what it did",
     "fit": "learn a reference from demonstrations",
     "score": "geometric quality, smoothness, kinematics, tracking: any of them, of every execution",
     "report": "one self-contained HTML of a scored set",
     "demo": "all three on the bundled ManiSkill executions",
     "inspect": "what a file holds, and what each metric would lack",
     "convert": "a store from any file; LeRobotDataset and TUM from any store",
+    "propose": "a task spec from demonstrations, to edit",
+    "rollout": "run a policy in ManiSkill and keep what it did",
 }
 
 

@@ -16,16 +16,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from filelock import FileLock
 
 pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments"
 DATA = os.environ.get("JAXEVAL_ORACLE_DATA", "")
-SCRIPTS = ("constraint_recovery", "reference_stability", "fault_attribution", "transfer")
 FIELDS = {"quantity", "ours", "low", "high", "n", "published", "note"}
-EXPECTED = yaml.safe_load((FOLDER / "fault_expected.yaml").read_text())
 
 
 class Result:
@@ -47,7 +44,7 @@ def ran(name: str, factory: pytest.TempPathFactory) -> Result:
     printed = folder.with_suffix(".printed")
     with FileLock(folder.with_suffix(".lock")):
         if not printed.exists():
-            environment = os.environ | {"JAX_NUMPY_RANK_PROMOTION": "allow", "XLA_FLAGS": ""}  # as readers run it
+            environment = os.environ | {"JAX_NUMPY_RANK_PROMOTION": "allow"}  # as readers run it
             command = [sys.executable, str(FOLDER / f"{name}.py"), f"out={folder}", f"data={DATA}"]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
             assert done.returncode == 0, done.stderr[-3000:]
@@ -55,9 +52,8 @@ def ran(name: str, factory: pytest.TempPathFactory) -> Result:
     return Result(folder, printed.read_text())
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_the_result_is_as_promised(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    result = ran(name, tmp_path_factory)
+def check_promises(result: Result) -> None:
+    """What every result.json holds."""
     assert set(result.told) == {"title", "source", "rows", "figures", "command", "versions"}
     for row in result.told["rows"]:
         assert set(row) == FIELDS
@@ -67,6 +63,11 @@ def test_the_result_is_as_promised(name: str, tmp_path_factory: pytest.TempPathF
     for figure in result.told["figures"]:
         assert (result.folder / figure).read_bytes().startswith(b"\x89PNG")
     assert not list(result.folder.glob(".*"))  # nothing half-written
+
+
+@pytest.mark.parametrize("name", ["constraint_recovery", "reference_stability"])
+def test_the_result_is_as_promised(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    check_promises(ran(name, tmp_path_factory))
 
 
 # ---------------------------------------------------------------------------------------------- constraint recovery
@@ -115,29 +116,10 @@ def test_draws_are_counted_as_the_fit_counts(monkeypatch: pytest.MonkeyPatch) ->
         assert ((spread < PINNED_M).sum(axis=-1) == pinned_of(fitted))[clear].all()
 
 
-# ------------------------------------------------------------------------------------------------------- the others
+# ----------------------------------------------------------------------------------------------------------- stability
 
 
 def test_the_reference_hardly_depends_on_the_demonstrations_drawn(tmp_path_factory: pytest.TempPathFactory) -> None:
     result = ran("reference_stability", tmp_path_factory)
     assert result["pinned count agrees"] >= 0.85
     assert result["pinned count agrees, two fits"] >= result["pinned count agrees"]
-
-
-def test_faults_are_named(tmp_path_factory: pytest.TempPathFactory) -> None:
-    result = ran("fault_attribution", tmp_path_factory)
-    assert result["off-centre and stalled: Q = 0"] == 1
-    for task, faults in EXPECTED.items():
-        for fault, expected in faults.items():
-            assert result[f"{task} {fault}: Q"] < 0.999
-            if "gate" in expected:
-                assert result[f"{task} {fault}: Q"] == 0
-
-
-def test_noise_costs_quality(tmp_path_factory: pytest.TempPathFactory) -> None:
-    result = ran("transfer", tmp_path_factory)
-    exact = result["all tasks Q, noise 0 mm 0 deg"]
-    assert exact >= 0.97
-    free = [result[f"all tasks gate-free Q, noise {mm} mm {mm / 2:g} deg"] for mm in (0, 1, 2, 5, 10)]
-    assert free == sorted(free, reverse=True)
-    assert result["all tasks Q, noise 2 mm 1 deg"] < exact
