@@ -194,7 +194,7 @@ def test_padding_changes_nothing_and_invalid_frames_are_never_read() -> None:
     padded = (reference, np.concatenate([poses, more], axis=1), alignment._replace(bins=bins), success)
     longer, (of_poses, of_params) = with_gradients(fused.fused_quality, padded, GeometricParams())
     for name in ("q", "gate_free", "pair_cost", "sub_task_cost"):
-        np.testing.assert_allclose(getattr(longer, name), getattr(plain, name), rtol=5e-6, atol=1e-7, equal_nan=True)
+        np.testing.assert_allclose(getattr(longer, name), getattr(plain, name), rtol=3e-5, atol=1e-6, equal_nan=True)
     for name in ("gate_code", "gate_index", "status", "worst_frame", "worst_pair", "worst_sub_task"):
         np.testing.assert_array_equal(getattr(longer, name), getattr(plain, name))
     np.testing.assert_array_equal(longer.frame_pair_cost[:, :, T:], 0)
@@ -211,7 +211,7 @@ def test_an_episode_scores_the_same_in_any_batch(episodes_n: int, monkeypatch: p
     rows = np.arange(episodes_n) % 4
     some = (reference, poses[rows], jax.tree.map(lambda x: x[rows], alignment), success[rows])
     part = fuse(some, GeometricParams())
-    jax.tree.map(lambda got, want: np.testing.assert_allclose(got, want[rows], rtol=5e-6, atol=1e-7), part, whole)
+    jax.tree.map(lambda got, want: np.testing.assert_allclose(got, want[rows], rtol=3e-5, atol=1e-6), part, whole)
 
 
 def test_undefined_scores_say_why() -> None:
@@ -254,7 +254,7 @@ def test_tables_made_once_serve_every_batch() -> None:
     made = quick_jit(partial(fused.tables, **told))()
     by_tables = quick_jit(lambda made: fused.quality_by_tables(poses, alignment, success, made, **told))(made)
     at_once = quick_jit(lambda: fused.fused_quality(poses, alignment, success, **told))()
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=5e-6), by_tables, at_once)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=3e-5, atol=1e-6), by_tables, at_once)
 
 
 @pytest.mark.parametrize(("degree", "right_to"), [(9, 3e-8), (23, 1e-13)])
