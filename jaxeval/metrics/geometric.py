@@ -548,11 +548,15 @@ def summarise(
         jnp.where(jnp.any(n > 0), STATUS_OK, STATUS_NOTHING_PINNED),
     )
     # a relation breaks over a stretch, and a single frame may stand out for other reasons: the sub-task that cost most
-    # in all, the relation that did most of it, and the frame at which that one cost most
+    # in all, the relation that did most of it, the bin in which that one did, and there the frame in which it cost most
     worst_sub_task = jnp.argmax(sub_task_sum)
     in_worst = inside[worst_sub_task]
     worst_pair = named_pair(frame_pair_cost @ in_worst.astype(frame_cost.dtype), reference.pairs)
-    worst_frame = jnp.argmax(jnp.where(in_worst, frame_pair_cost[worst_pair], -1.0))
+    its_cost = jnp.where(in_worst, frame_pair_cost[worst_pair], 0.0)
+    L = reference.nominal.shape[1]
+    bin_cost = jax.ops.segment_sum(its_cost, jnp.where(valid, bins, L), num_segments=L + 1)[:L]
+    in_worst_bin = in_worst & (bins == jnp.argmax(bin_cost))
+    worst_frame = jnp.argmax(jnp.where(in_worst_bin, its_cost, -1.0))
     ok = status == STATUS_OK
     return Summary(
         q=jnp.where(ok, jnp.where(gate_code == GATE_OPEN, gate_free, 0.0), jnp.nan),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.experiments.test_oracle_experiments import FOLDER, check_promises, ran
+from tests.experiments.ran import FOLDER, ran
+from tests.experiments.test_oracle_experiments import check_promises
 
 pytestmark = pytest.mark.slow
 
