@@ -1,0 +1,191 @@
+"""The scripted expert: waypoints of the hand, turned into joint knots before it moves, followed phase by phase.
+
+Nothing in it changes with the execution speed: the knots, the gains and the path are one for all speeds, and only the
+schedule that it is run under says when. It sees the object once, at the first step; all else is dead reckoning.
+
+Source: ParcelStow, section 4.1.4 and appendix B (damping .05, step .15 rad, integral .08 within .35). Ours: the path is
+cut into several knots a phase, so that the hand goes straight; the null-space motion is exactly of the null space, so
+that knots meet 1 mm and .3 degrees where the source accepts 4 mm and 2; the path begins at the object as seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+from scipy.spatial.transform import RigidTransform, Rotation
+
+from jaxeval.policies.policy import Act, Observation, Policy
+from jaxeval.types import InputError
+
+if TYPE_CHECKING:
+    import mujoco
+
+DAMPING = 0.05
+"""Lambda of damped least squares."""
+STEP_RAD = 0.15
+"""Largest step of a joint in one iteration."""
+TO_MIDDLE = 0.3
+"""Gain of the pull to the middle of the joints' ranges, in the null space of the hand's pose."""
+ITERATIONS, STILL_RAD = 100, 1e-4
+"""At most so many; fewer once no joint moves more than that.""" 
+TOLERATED_M, TOLERATED_RAD = 1e-3, np.radians(0.3)
+KI, CORRECTION_RAD = 0.08, 0.35
+"""Integral correction a control step, and its bound."""
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One phase of a script.
+
+    ``hand`` are the hand poses to pass one after the other (a RigidTransform of many), or a function that gives them
+    from the object's pose at the first step; None stays. ``closed`` is how far the hand is closed at the phase's end,
+    0 to 1. In a ``dwell`` the joints' error is integrated.
+    """
+
+    name: str
+    hand: Callable[[RigidTransform], RigidTransform] | RigidTransform | None
+    closed: float
+    dwell: bool
+
+
+class Chain:
+    """Joints that move a site of a MuJoCo model, the other joints being where ``posture`` (qpos) has them."""
+
+    def __init__(self, model: mujoco.MjModel, joints: Sequence[str], site: str, posture: Float[np.ndarray, " nq"]):
+        import mujoco
+
+        self.model, self.data = model, mujoco.MjData(model)
+        self.site = model.site(site).id
+        self.qpos = np.array([model.joint(j).qposadr[0] for j in joints])
+        self.dofs = np.array([model.joint(j).dofadr[0] for j in joints])
+        self.lower, self.upper = np.array([model.joint(j).range for j in joints]).T
+        self.posture = np.array(posture)
+
+    def solve(self, goal: Float[np.ndarray, "7"], start: Float[np.ndarray, " n"]) -> tuple[np.ndarray, float, float]:
+        """Joints near ``start`` that bring the site to ``goal`` (wxyz_xyz, world); how far off it is: metres, radians.
+
+        ``dq = J' (J J' + lambda^2 I)^-1 e + (I - J+ J) g (middle - q)``, clamped to ``STEP_RAD`` and to the limits.
+        """
+        middle, q = (self.lower + self.upper) / 2, np.array(start)
+        for _ in range(ITERATIONS):
+            U, s, Vt = np.linalg.svd(self._jacobian(q), full_matrices=False)
+            null = TO_MIDDLE * (middle - q)
+            step = Vt.T @ (s / (s * s + DAMPING**2) * (U.T @ self._error(goal))) + null - Vt.T @ (Vt @ null)
+            step *= min(1.0, STEP_RAD / max(float(np.abs(step).max()), 1e-12))
+            q = np.clip(q + step, self.lower, self.upper)
+            if np.abs(step).max() < STILL_RAD:
+                break
+        self._jacobian(q)
+        error = self._error(goal)
+        return q, float(np.linalg.norm(error[:3])), float(np.linalg.norm(error[3:]))
+
+    def _jacobian(self, joints: Float[np.ndarray, " n"]) -> Float[np.ndarray, "6 n"]:
+        """Of the site at these joints: linear, then angular velocity in the world. Leaves the site's pose in ``data``."""
+        import mujoco
+
+        self.data.qpos[:] = self.posture
+        self.data.qpos[self.qpos] = joints
+        mujoco.mj_kinematics(self.model, self.data)
+        mujoco.mj_comPos(self.model, self.data)
+        J = np.zeros((2, 3, self.model.nv))
+        mujoco.mj_jacSite(self.model, self.data, J[0], J[1], self.site)
+        return J.reshape(6, -1)[:, self.dofs]
+
+    def _error(self, goal: Float[np.ndarray, "7"]) -> Float[np.ndarray, "6"]:
+        """From the site to ``goal``: translation and rotation vector, in the world."""
+        import mujoco
+
+        q, error = np.zeros(4), np.zeros(6)
+        mujoco.mju_mat2Quat(q, self.data.site_xmat[self.site])
+        mujoco.mju_negQuat(q, q)
+        mujoco.mju_mulQuat(q, goal[:4], q)
+        mujoco.mju_quat2Vel(error[3:], q, 1.0)
+        error[:3] = goal[4:] - self.data.site_xpos[self.site]
+        return error
+
+
+def joint_knots(
+    chain: Chain, legs: Sequence[Leg], T_world_object: RigidTransform, start: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, "K n"], ...]:
+    """Joint positions to pass in every leg, the first of each being where the leg before it ended.
+
+    Raises:
+        InputError: the arm cannot reach a waypoint to within ``TOLERATED_M`` and ``TOLERATED_RAD``.
+    """
+    knots, q = [], np.array(start)
+    for leg in legs:
+        rows = [q]
+        for goal in () if leg.hand is None else leg.hand(T_world_object) if callable(leg.hand) else leg.hand:
+            q, off_m, off_rad = chain.solve(_row(goal), q)
+            if off_m > TOLERATED_M or off_rad > TOLERATED_RAD:
+                raise InputError(
+                    f"{leg.name}: the arm comes within {1e3 * off_m:.1f} mm and {np.degrees(off_rad):.1f} deg of waypoint "
+                    f"{len(rows)}; expected {1e3 * TOLERATED_M:g} mm and {np.degrees(TOLERATED_RAD):.1g} deg; move the base"
+                )
+            rows.append(q)
+        knots.append(np.array(rows))
+    return tuple(knots)
+
+
+class ExpertState(NamedTuple):
+    """``knots`` of every leg, and the integral correction so far."""
+
+    knots: tuple[Float[np.ndarray, "K n"], ...]
+    correction: Float[np.ndarray, " n"]
+
+
+def expert(
+    chain: Chain,
+    legs: Sequence[Leg],
+    *,
+    thing: str,
+    nominal: RigidTransform,
+    park: Float[np.ndarray, " n"],
+    arm: Sequence[str],
+    action: Callable[[Float[np.ndarray, " n"], float], Float[np.ndarray, " A"]],
+) -> Policy:
+    """The expert of a task with these legs; it reads ``phase`` (index) and ``fraction`` from the observation's facts.
+
+    ``park`` are the joints of the ``arm`` where the first leg ends. Legs after the last that depends on the object are
+    planned once, with the ``thing`` at its ``nominal`` pose. ``action(joints, closed)`` is the environment's
+    action for commanded arm joints and a hand closed that far.
+    """
+    before = [0.0, *(leg.closed for leg in legs)]
+    planned = joint_knots(chain, legs, nominal, park)
+    seen_n = 1 + max(i for i, leg in enumerate(legs) if callable(leg.hand))
+
+    def init(seen: Observation, _: Array) -> ExpertState:
+        pose = seen.poses[thing]
+        T_world_object = RigidTransform.from_components(pose[4:], Rotation.from_quat(pose[:4], scalar_first=True))
+        knots = joint_knots(chain, legs[:seen_n], T_world_object, park)
+        return ExpertState(knots + planned[seen_n:], np.zeros(len(park)))
+
+    def act(state: ExpertState, seen: Observation) -> Act:
+        k, fraction = int(seen.facts["phase"]), float(seen.facts["fraction"])
+        leg, share = legs[k], (1 - np.cos(np.pi * fraction)) / 2
+        reference = _between(state.knots[k], share)
+        correction = state.correction
+        if leg.dwell:
+            joints = np.array([seen.joints[seen.joint_names.index(j)] for j in arm])
+            correction = np.clip(correction + KI * (reference - joints), -CORRECTION_RAD, CORRECTION_RAD)
+        closed = before[k] + (leg.closed - before[k]) * share
+        return Act(action(reference + correction, closed), ExpertState(state.knots, correction), leg.name)
+
+    return Policy("expert", init, act)
+
+
+def _row(T: RigidTransform) -> Float[np.ndarray, "7"]:
+    """Transform -> wxyz_xyz."""
+    return np.concatenate([T.rotation.as_quat(scalar_first=True), T.translation])
+
+
+def _between(knots: Float[np.ndarray, "K n"], share: float) -> Float[np.ndarray, " n"]:
+    """Straight between neighbouring knots, ``share`` of the way along all."""
+    at = share * (len(knots) - 1)
+    i = min(int(at), max(len(knots) - 2, 0))
+    return knots[i] + (at - i) * (knots[min(i + 1, len(knots) - 1)] - knots[i])

@@ -1,0 +1,86 @@
+"""Phases of a task and when they are: what the execution speed r changes, and all that it changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+CONTROL_HZ = 50
+"""Control steps a second."""
+SLACK = 1e-3
+"""Of a control step: a phase that begins within this of a step begins with it, in float32 as in float64."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """``seconds`` at nominal speed; at speed r it lasts ``seconds / r`` if ``scaled``, else as long."""
+
+    name: str
+    seconds: float
+    scaled: bool
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Phases one after another. Control step n is the time n / CONTROL_HZ after reset.
+
+    Methods take NumPy or JAX arrays, any broadcasting shapes, and give arrays of the same library; ``speed`` is r > 0.
+    """
+
+    phases: tuple[Phase, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the phases, in order."""
+        return tuple(p.name for p in self.phases)
+
+    def index(self, name: str) -> int:
+        """Of the phase with that name."""
+        return self.names.index(name)
+
+    def ends(self, speed: Any) -> Any:
+        """Control step (not rounded) at which each phase ends, ``[..., P]``."""
+        nominal = CONTROL_HZ * np.array([p.seconds for p in self.phases])
+        scaled = np.array([p.scaled for p in self.phases])
+        return (nominal * np.where(scaled, 0.0, 1.0) + nominal * scaled / _last_axis(speed)).cumsum(-1)
+
+    def steps(self, speed: Any) -> Any:
+        """Control steps of an episode, rounded up to whole ones: 705 for ParcelStow at r = 1, 489 at 2.25."""
+        return -((-(self.ends(speed)[..., -1] - SLACK)) // 1)
+
+    def at(self, step: Any, speed: Any) -> tuple[Any, Any]:
+        """Phase index 0..P-1 and the fraction of it that has passed, 0..1, at a control step; after the end P-1 and 1."""
+        ends = self.ends(speed)
+        begins = _shifted(ends)
+        step = _last_axis(step)
+        passed = (step >= ends - SLACK)[..., :-1]
+        index = passed.sum(-1)
+        now = index[..., None] == np.arange(len(self.phases))
+        fraction = (now * ((step - begins) / (ends - begins))).sum(-1)
+        return index, fraction.clip(0.0, 1.0)
+
+    def observed(self, step: Any, speed: Any) -> Any:
+        """The phase as policies see it: (index + fraction) / P."""
+        index, fraction = self.at(step, speed)
+        return (index + fraction) / len(self.phases)
+
+
+def _last_axis(x: Any) -> Any:
+    return (x if hasattr(x, "shape") else np.asarray(x, float))[..., None]
+
+
+def _shifted(ends: Any) -> Any:
+    """The beginnings of phases that end at ``ends``: 0, then every end but the last."""
+    return (ends[..., None, :] * np.eye(ends.shape[-1], k=-1)).sum(-1)
+
+
+def eased(fraction: Any) -> Any:
+    """Cosine easing, (1 - cos(pi f)) / 2: at rest at both ends."""
+    if isinstance(fraction, np.ndarray | float):
+        return (1 - np.cos(np.pi * fraction)) / 2
+    import jax.numpy as jnp
+
+    return (1 - jnp.cos(jnp.pi * fraction)) / 2

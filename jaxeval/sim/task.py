@@ -1,0 +1,227 @@
+"""A task on a table for MuJoCo and MJX: one free object, fixed boxes, phases, a path, and where episodes start.
+
+The scene is an embodiment's robot at its base, a table, fixed boxes and the object. Nothing ties the object to the hand
+or to anything else: it moves only by contact. World frame: z up, metres.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+from scipy.spatial.transform import RigidTransform, Rotation, Slerp
+
+from jaxeval.metrics.stages import StageGeometry
+from jaxeval.policies.expert import Chain, Leg, expert
+from jaxeval.policies.policy import Policy, numpy_generator
+from jaxeval.sim.embodiment import HAND, PARCEL, SCENE, Embodiment
+from jaxeval.sim.schedule import CONTROL_HZ, Schedule
+
+if TYPE_CHECKING:
+    import mujoco
+
+PHYSICS_HZ = 200
+SUBSTEPS = PHYSICS_HZ // CONTROL_HZ
+JOINT_JITTER_RAD = 0.05
+OVERVIEW, LOOKED_AT = (0.75, -0.75, 1.15), (0.38, 0.08, 0.85)
+"""Where the camera is and what it looks at."""
+PATH_POSES = 8
+"""Poses that a straight leg of the path is cut into."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A fixed box: centre and full size, metres, turned about z by ``yaw_rad``. ``receptacle`` in a name marks a part of it."""
+
+    name: str
+    centre: tuple[float, float, float]
+    size: tuple[float, float, float]
+    yaw_rad: float = 0.0
+
+
+@dataclass(frozen=True)
+class Thing:
+    """The box that is handled; ``start`` is its nominal T_world_object, jittered by up to ``jitter_m`` in x and in y."""
+
+    name: str
+    size: tuple[float, float, float]
+    mass: float
+    start: RigidTransform
+    jitter_m: float = 0.01
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task, whatever the embodiment and the backend.
+
+    ``path`` maps the phases in which the object is carried, in order, to the object's pose at their end, straight lines
+    between. APPROACH goes straight to the grasp, CLOSE closes the hand, RELEASE opens it, RETREAT moves it by ``retreat``
+    in the world, and phases that end in DWELL integrate the joints' error. ``friction`` is that of every contact.
+    """
+
+    name: str
+    schedule: Schedule
+    boxes: tuple[Box, ...]
+    thing: Thing
+    friction: float
+    path: Mapping[str, RigidTransform]
+    retreat: Float[np.ndarray, "3"]
+    geometry: StageGeometry
+
+    def spec(self, embodiment: Embodiment) -> mujoco.MjSpec:
+        """The scene as an MjSpec: robot first (Q joints), then the object (one free joint named as it is)."""
+        import mujoco
+
+        spec = embodiment.spec()
+        spec.modelname = f"{self.name}_{embodiment.name}"
+        option = spec.option
+        option.timestep = 1 / PHYSICS_HZ
+        option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+        option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
+        option.impratio = 10  # less creep of what is held; the default of 1 lets a grasp slide slowly
+        for geom in spec.geoms:
+            if geom.contype:
+                geom.friction[0] = self.friction
+        world = spec.worldbody
+        fixed = {"contype": SCENE, "conaffinity": PARCEL | HAND, "friction": [self.friction, 0.005, 0.0001]}
+        for box in self.boxes:
+            world.add_geom(
+                name=box.name,
+                type=mujoco.mjtGeom.mjGEOM_BOX,
+                pos=box.centre,
+                size=np.array(box.size) / 2,
+                quat=Rotation.from_euler("z", box.yaw_rad).as_quat(scalar_first=True),
+                rgba=[0.55, 0.42, 0.3, 1] if box.name == "table" else [0.35, 0.55, 0.75, 0.45],
+                **fixed,
+            )
+        thing = world.add_body(
+            name=self.thing.name,
+            pos=self.thing.start.translation,
+            quat=self.thing.start.rotation.as_quat(scalar_first=True),
+        )
+        thing.add_freejoint(name=self.thing.name)
+        thing.add_geom(
+            name=self.thing.name,
+            type=mujoco.mjtGeom.mjGEOM_BOX,
+            size=np.array(self.thing.size) / 2,
+            mass=self.thing.mass,
+            rgba=[0.9, 0.6, 0.1, 1],
+            contype=PARCEL,
+            conaffinity=HAND | SCENE,
+            friction=fixed["friction"],
+        )
+        world.add_light(pos=[0, -1, 2.5], dir=[0.2, 0.4, -1], castshadow=False)
+        world.add_camera(name="overview", pos=OVERVIEW, quat=_towards(OVERVIEW, LOOKED_AT), fovy=40)
+        spec.visual.global_.offwidth, spec.visual.global_.offheight = 960, 720
+        return spec
+
+    def model(self, embodiment: Embodiment) -> mujoco.MjModel:
+        """The compiled scene, which MuJoCo and MJX both take."""
+        return self.spec(embodiment).compile()
+
+    def start(self, key: Array, embodiment: Embodiment) -> tuple[Float[np.ndarray, " Q"], Float[np.ndarray, "7"]]:
+        """Joint positions and object pose (wxyz_xyz) of the episode with that key; all velocities are 0.
+
+        Uniform offsets of the object in x and y, then of every driven hinge joint by up to ``JOINT_JITTER_RAD``;
+        passive joints follow their couplings. Float64 on the host: the same on every backend.
+        """
+        random = numpy_generator(key)
+        jitter = random.uniform(-self.thing.jitter_m, self.thing.jitter_m, 2)
+        pose = np.concatenate(
+            [self.thing.start.rotation.as_quat(scalar_first=True), self.thing.start.translation + [*jitter, 0.0]]
+        )
+        joints = embodiment.jittered(random.uniform(-JOINT_JITTER_RAD, JOINT_JITTER_RAD, len(embodiment.joints)))
+        return joints, pose
+
+    def legs(self, embodiment: Embodiment) -> tuple[Leg, ...]:
+        """The task as a script of the hand, phase by phase, for ``policies.expert``."""
+        grasp = embodiment.grasps[self.thing.name]
+        X_object_hand = rigid(grasp.X_object_hand)
+        back = RigidTransform.from_translation(-grasp.standoff_m * grasp.approach / np.linalg.norm(grasp.approach))
+        carried = list(self.path.values())
+
+        def approach(T_world_object: RigidTransform) -> RigidTransform:
+            return straight(T_world_object * back * X_object_hand, T_world_object * X_object_hand, first=True)
+
+        def lift(T_world_object: RigidTransform) -> RigidTransform:
+            return straight(T_world_object, carried[0]) * X_object_hand
+
+        hand: dict[str, Any] = {"APPROACH": approach, next(iter(self.path)): lift}
+        for name, start, goal in zip(list(self.path)[1:], carried, carried[1:], strict=False):
+            hand[name] = straight(start, goal) * X_object_hand
+        placed = carried[-1] * X_object_hand
+        hand["RETREAT"] = straight(placed, RigidTransform.from_translation(self.retreat) * placed)
+        legs: list[Leg] = []
+        closed = 0.0
+        for name in self.schedule.names:
+            closed = {"CLOSE": 1.0, "RELEASE": 0.0}.get(name, closed)
+            legs.append(Leg(name, hand.get(name), closed, name.endswith("DWELL")))
+        return tuple(legs)
+
+    def expert(self, embodiment: Embodiment) -> Policy:
+        """The scripted expert of this task for that embodiment; InputError if its arm cannot reach the path."""
+        model = self.model(embodiment)
+        e, posture = embodiment, np.array(model.qpos0)
+        posture[: len(e.joints)] = e.default
+        arm = [a.joint for a in e.actuators if a.part == "arm"]
+        opened, closed = e.default[e.actuated], e.closed(self.thing.name)
+
+        def action(joints: Float[np.ndarray, " n"], share: float) -> Float[np.ndarray, " A"]:
+            target = opened + share * (closed - opened)
+            target[e.is_arm] = joints
+            return e.action(target)
+
+        return expert(
+            Chain(model, arm, e.tcp, posture),
+            self.legs(e),
+            thing=self.thing.name,
+            nominal=self.thing.start,
+            park=opened[e.is_arm],
+            arm=arm,
+            action=action,
+        )
+
+    def observed(self, embodiment: Embodiment) -> dict[str, slice]:
+        """Which entries of the observation hold what, in order; poses and positions in the base's frame.
+
+        ``fingertip_position`` are the centres of mass of the fingertip bodies, x y z each, the thumb first, as
+        ``fingertip_force`` (N). ``phase`` is (index + fraction) / phases. ``speed`` is the one the policy is told.
+        """
+        Q, A, F = len(embodiment.joints), len(embodiment.actuators), len(embodiment.fingertips)
+        sizes = {
+            "joint_position": Q,
+            "joint_velocity": Q,
+            "previous_action": A,
+            "object_pose": 7,
+            "fingertip_position": 3 * F,
+            "fingertip_force": F,
+            "phase": 1,
+            "speed": 1,
+        }
+        ends = np.cumsum([*sizes.values()])
+        return {name: slice(int(end) - n, int(end)) for (name, n), end in zip(sizes.items(), ends, strict=True)}
+
+
+def _towards(eye: tuple[float, float, float], target: tuple[float, float, float]) -> np.ndarray:
+    """Orientation (wxyz) of a camera at ``eye`` that looks at ``target``: it looks along -z, its x is level."""
+    back = np.subtract(eye, target) / np.linalg.norm(np.subtract(eye, target))
+    right = np.cross([0, 0, 1], back) / np.linalg.norm(np.cross([0, 0, 1], back))
+    axes = np.column_stack([right, np.cross(back, right), back])
+    return Rotation.from_matrix(axes).as_quat(scalar_first=True)
+
+
+def straight(start: RigidTransform, goal: RigidTransform, *, first: bool = False) -> RigidTransform:
+    """``PATH_POSES`` poses on the straight line from after ``start`` (with ``first``, from it) to ``goal``."""
+    u = np.arange(0 if first else 1, PATH_POSES + 1) / PATH_POSES
+    at = start.translation + u[:, None] * (goal.translation - start.translation)
+    turn = Slerp([0.0, 1.0], Rotation.concatenate([start.rotation, goal.rotation]))(u)
+    return RigidTransform.from_components(at, turn)
+
+
+def rigid(pose: Float[np.ndarray, "7"]) -> RigidTransform:
+    """wxyz_xyz row -> transform."""
+    return RigidTransform.from_components(pose[4:], Rotation.from_quat(pose[:4], scalar_first=True))
