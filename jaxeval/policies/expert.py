@@ -19,7 +19,7 @@ from jax import Array
 from jaxtyping import Float
 from scipy.spatial.transform import RigidTransform, Rotation
 
-from jaxeval.policies.policy import Act, Observation, Policy
+from jaxeval.policies.policy import Act, Observation, Policy, numpy_generator
 from jaxeval.types import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ TO_MIDDLE = 0.3
 ITERATIONS, STILL_RAD = 100, 1e-4
 """At most so many; fewer once no joint moves more than that.""" 
 TOLERATED_M, TOLERATED_RAD = 1e-3, np.radians(0.3)
+SIGHT = 1
+"""Stream of the episode's key that errors of sight come from; the start's is another."""
 KI, CORRECTION_RAD = 0.08, 0.35
 """Integral correction a control step, and its bound."""
 
@@ -146,21 +148,24 @@ def expert(
     thing: str,
     nominal: RigidTransform,
     park: Float[np.ndarray, " n"],
+    seen_within_m: float = 0.0,
     arm: Sequence[str],
     action: Callable[[Float[np.ndarray, " n"], float], Float[np.ndarray, " A"]],
 ) -> Policy:
     """The expert of a task with these legs; it reads ``phase`` (index) and ``fraction`` from the observation's facts.
 
     ``park`` are the joints of the ``arm`` where the first leg ends. Legs after the last that depends on the object are
-    planned once, with the ``thing`` at its ``nominal`` pose. ``action(joints, closed)`` is the environment's
+    planned once, with the ``thing`` at its ``nominal`` pose. The object is seen off by up to ``seen_within_m`` in x and y
+    (uniform, from the episode's key), as by a camera: with perfect sight all episodes of a speed end alike. ``action(joints, closed)`` is the environment's
     action for commanded arm joints and a hand closed that far.
     """
     before = [0.0, *(leg.closed for leg in legs)]
     planned = joint_knots(chain, legs, nominal, park)
     seen_n = 1 + max(i for i, leg in enumerate(legs) if callable(leg.hand))
 
-    def init(seen: Observation, _: Array) -> ExpertState:
-        pose = seen.poses[thing]
+    def init(seen: Observation, key: Array) -> ExpertState:
+        off = numpy_generator(key, SIGHT).uniform(-seen_within_m, seen_within_m, 2)
+        pose = seen.poses[thing] + np.array([0, 0, 0, 0, *off, 0])
         T_world_object = RigidTransform.from_components(pose[4:], Rotation.from_quat(pose[:4], scalar_first=True))
         knots = joint_knots(chain, legs[:seen_n], T_world_object, park)
         return ExpertState(knots + planned[seen_n:], np.zeros(len(park)))

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 PHYSICS_HZ = 200
 SUBSTEPS = PHYSICS_HZ // CONTROL_HZ
+CONTACT_S = 2 / PHYSICS_HZ
+"""Time constant of contacts, the shortest that is stable. Friction that is not perfectly stiff lets what is held drift
+while the hand turns, by about the turn rate squared times the distance to the turning joint times half of this a
+second: with a Panda 1.6 mm in all at r = 1, 2.5 at r = 2 (0.3 and 0.5 at 1 kHz), 5 and 10 with MuJoCo's own .02."""
 JOINT_JITTER_RAD = 0.05
 OVERVIEW, LOOKED_AT = (0.75, -0.75, 1.15), (0.38, 0.08, 0.85)
 """Where the camera is and what it looks at."""
@@ -61,6 +65,7 @@ class Task:
     ``path`` maps the phases in which the object is carried, in order, to the object's pose at their end, straight lines
     between. APPROACH goes straight to the grasp, CLOSE closes the hand, RELEASE opens it, RETREAT moves it by ``retreat``
     in the world, and phases that end in DWELL integrate the joints' error. ``friction`` is that of every contact.
+    ``seen_within_m``: how far off the expert sees where the object lies, see ``policies.expert``.
     """
 
     name: str
@@ -71,6 +76,7 @@ class Task:
     path: Mapping[str, RigidTransform]
     retreat: Float[np.ndarray, "3"]
     geometry: StageGeometry
+    seen_within_m: float = 0.0
 
     def spec(self, embodiment: Embodiment) -> mujoco.MjSpec:
         """The scene as an MjSpec: robot first (Q joints), then the object (one free joint named as it is)."""
@@ -85,9 +91,9 @@ class Task:
         option.impratio = 10  # less creep of what is held; the default of 1 lets a grasp slide slowly
         for geom in spec.geoms:
             if geom.contype:
-                geom.friction[0] = self.friction
+                geom.friction[0], geom.solref[0] = self.friction, CONTACT_S
         world = spec.worldbody
-        fixed = {"contype": SCENE, "conaffinity": PARCEL | HAND, "friction": [self.friction, 0.005, 0.0001]}
+        touching = {"friction": [self.friction, 0.005, 0.0001], "solref": [CONTACT_S, 1.0]}
         for box in self.boxes:
             world.add_geom(
                 name=box.name,
@@ -96,7 +102,9 @@ class Task:
                 size=np.array(box.size) / 2,
                 quat=Rotation.from_euler("z", box.yaw_rad).as_quat(scalar_first=True),
                 rgba=[0.55, 0.42, 0.3, 1] if box.name == "table" else [0.35, 0.55, 0.75, 0.45],
-                **fixed,
+                contype=SCENE,
+                conaffinity=PARCEL | HAND,
+                **touching,
             )
         thing = world.add_body(
             name=self.thing.name,
@@ -112,7 +120,7 @@ class Task:
             rgba=[0.9, 0.6, 0.1, 1],
             contype=PARCEL,
             conaffinity=HAND | SCENE,
-            friction=fixed["friction"],
+            **touching,
         )
         world.add_light(pos=[0, -1, 2.5], dir=[0.2, 0.4, -1], castshadow=False)
         world.add_camera(name="overview", pos=OVERVIEW, quat=_towards(OVERVIEW, LOOKED_AT), fovy=40)
@@ -181,6 +189,7 @@ class Task:
             thing=self.thing.name,
             nominal=self.thing.start,
             park=opened[e.is_arm],
+            seen_within_m=self.seen_within_m,
             arm=arm,
             action=action,
         )

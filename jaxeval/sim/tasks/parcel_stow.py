@@ -99,4 +99,5 @@ PARCEL_STOW = Task(
         lift_z_m=0.76,
         phases=SCHEDULE.names,
     ),
+    seen_within_m=0.003,
 )
