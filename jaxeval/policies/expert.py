@@ -32,7 +32,7 @@ STEP_RAD = 0.15
 TO_MIDDLE = 0.3
 """Gain of the pull to the middle of the joints' ranges, in the null space of the hand's pose."""
 ITERATIONS, STILL_RAD = 100, 1e-4
-"""At most so many; fewer once no joint moves more than that.""" 
+"""At most so many; fewer once no joint moves more than that."""
 TOLERATED_M, TOLERATED_RAD = 1e-3, np.radians(0.3)
 SIGHT = 1
 """Stream of the episode's key that errors of sight come from; the start's is another."""
@@ -85,6 +85,10 @@ class Chain:
         self._jacobian(q)
         error = self._error(goal)
         return q, float(np.linalg.norm(error[:3])), float(np.linalg.norm(error[3:]))
+
+    def singular_values(self, joints: Float[np.ndarray, " n"]) -> Float[np.ndarray, "6"]:
+        """Of the site's Jacobian (metres and radians as they are), greatest first."""
+        return np.linalg.svd(self._jacobian(joints), compute_uv=False)
 
     def _jacobian(self, joints: Float[np.ndarray, " n"]) -> Float[np.ndarray, "6 n"]:
         """Of the site at these joints: linear, then angular velocity in the world. Leaves the site's pose in ``data``."""

@@ -264,7 +264,9 @@ def _keys(path: Path, where: str, told: Any, required: set[str], optional: set[s
 
 def _known(path: Path, where: str, names: Any, known: Any) -> None:
     if wrong := [n for n in names if n not in known]:
-        raise InputError(f"{path}: '{where}' names '{wrong[0]}', which the MJCF does not have; it has {', '.join(known)}")
+        raise InputError(
+            f"{path}: '{where}' names '{wrong[0]}', which the MJCF does not have; it has {', '.join(known)}"
+        )
 
 
 def _pose(path: Path, where: str, told: Any) -> Float[np.ndarray, "7"]:

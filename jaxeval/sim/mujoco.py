@@ -16,13 +16,13 @@ import mujoco
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int
-from scipy.spatial.transform import RigidTransform, Rotation
+from scipy.spatial.transform import Rotation
 
 from jaxeval.metrics.stages import StageSignals
 from jaxeval.policies.policy import Observation, Policy
 from jaxeval.sim.embodiment import Embodiment
 from jaxeval.sim.schedule import CONTROL_HZ
-from jaxeval.sim.task import SUBSTEPS, Task, rigid
+from jaxeval.sim.task import SUBSTEPS, Task
 
 CONTACTS_N = 16
 """Finger contacts that a row holds; of more, those with the greatest forces."""
@@ -114,7 +114,6 @@ class Environments:
         walls = np.array([i for i in range(model.ngeom) if model.geom(i).name.startswith("receptacle")])
         self.geom_wall = np.array([_index(walls, i) for i in range(model.ngeom)])
         self.walls_n = len(walls)
-        self.T_base_world = rigid(embodiment.T_world_base).inv()
         self.layout = task.observed(embodiment)
         self._pool = ThreadPoolExecutor(threads_n) if threads_n > 1 else None
 
@@ -133,9 +132,7 @@ class Environments:
             mujoco.mj_forward(self.model, d)
         speed = np.broadcast_to(np.asarray(speed, float), (n,))
         told = speed if told_speed is None else np.broadcast_to(np.asarray(told_speed, float), (n,))
-        signals = self._empty(n)
-        for i in range(n):
-            self._read(data[i], i, signals)
+        signals = self._read(data)
         action = np.zeros((n, len(self.embodiment.actuators)))
         steps_n = np.asarray(self.task.schedule.steps(speed), int)
         return self._state(signals, action, np.zeros(n, int), steps_n, speed, told, data)
@@ -150,7 +147,6 @@ class Environments:
         if any(abs(state.data[i].time - state.step[i] / CONTROL_HZ) > 1e-6 for i in running):
             raise ValueError("this state has been stepped before; step the newest one, or reset again")
         action = np.where(state.done[:, None], state.action, np.asarray(action, float))
-        signals = Signals(*(x.copy() for x in state.signals))
 
         def advance(episodes: Int[np.ndarray, " n"]) -> None:
             for i in episodes:
@@ -158,13 +154,13 @@ class Environments:
                 d.ctrl[:] = self._command(action[i])
                 mujoco.mj_step(self.model, d, nstep=SUBSTEPS)
                 mujoco.mj_forward(self.model, d)
-                self._read(d, int(i), signals)
 
         if self._pool is None:
             advance(running)
         else:
             list(self._pool.map(advance, np.array_split(running, self.threads_n)))
         step = state.step + ~state.done
+        signals = self._read(state.data)
         return self._state(signals, action, step, state.steps_n, state.speed, state.told_speed, state.data)
 
     def _command(self, action: Float[np.ndarray, " A"]) -> Float[np.ndarray, " U"]:
@@ -173,93 +169,118 @@ class Environments:
         held = [e.default[e.joints.index(a.joint)] for a in e.held]
         return np.clip(np.concatenate([e.target(action), held]), *self.model.actuator_ctrlrange.T)
 
-    def _empty(self, n: int) -> Signals:
-        F, Q, C = len(self.tips), len(self.embodiment.joints), CONTACTS_N
+    def _read(self, data: tuple[mujoco.MjData, ...]) -> Signals:
+        """One row of every episode; element by element, so that no episode's bits depend on the others."""
+        n, at, F = len(data), self.thing_qpos, len(self.tips)
+        qpos, qvel = np.array([d.qpos for d in data]), np.array([d.qvel for d in data])
+        v = qvel[:, self.thing_dof :][:, :6]
+        R = np.array([d.geom_xmat[self.thing] for d in data]).reshape(n, 3, 3)
+        angular = R[:, :, 0] * v[:, 3, None] + R[:, :, 1] * v[:, 4, None] + R[:, :, 2] * v[:, 5, None]
+        hand = np.zeros((n, 7))
+        for d, pose in zip(data, hand, strict=True):
+            mujoco.mju_mat2Quat(pose[:4], d.site_xmat[self.tcp])
+            pose[4:] = d.site_xpos[self.tcp]
+        zero = np.zeros(n)
         return Signals(
             phase=np.zeros(n, np.int32),
-            fraction=np.zeros(n),
-            time_s=np.zeros(n),
-            object_pose=np.zeros((n, 7)),
-            object_velocity=np.zeros((n, 6)),
-            hand_pose=np.zeros((n, 7)),
-            fingertip_position=np.zeros((n, F, 3)),
-            fingertip_force=np.zeros((n, F)),
-            receptacle_force=np.zeros(n),
-            joint_position=np.zeros((n, Q)),
-            joint_velocity=np.zeros((n, Q)),
-            contact_point=np.zeros((n, C, 3)),
-            contact_normal=np.zeros((n, C, 3)),
-            contact_force=np.zeros((n, C, 3)),
-            contact_finger=np.full((n, C), -1, np.int32),
+            fraction=zero.copy(),
+            time_s=np.array([d.time for d in data]),
+            object_pose=np.concatenate([qpos[:, at + 3 : at + 7], qpos[:, at : at + 3]], axis=1),
+            object_velocity=np.concatenate([v[:, :3], angular], axis=1),
+            hand_pose=hand,
+            fingertip_position=np.array([d.xipos[self.tips] for d in data]).reshape(n, F, 3),
+            joint_position=qpos[:, self.joints],
+            joint_velocity=qvel[:, self.joints],
+            **self._contacts(data),
         )
 
-    def _read(self, d: mujoco.MjData, i: int, rows: Signals) -> None:
-        """Write one episode's state into its row."""
-        q, v = d.qpos[self.thing_qpos :][:7], d.qvel[self.thing_dof :][:6]
-        rows.time_s[i] = d.time
-        rows.object_pose[i, :4], rows.object_pose[i, 4:] = q[3:], q[:3]
-        rows.object_velocity[i, :3] = v[:3]
-        rows.object_velocity[i, 3:] = d.geom_xmat[self.thing].reshape(3, 3) @ v[3:]
-        mujoco.mju_mat2Quat(rows.hand_pose[i, :4], d.site_xmat[self.tcp])
-        rows.hand_pose[i, 4:] = d.site_xpos[self.tcp]
-        rows.fingertip_position[i] = d.xipos[self.tips]
-        rows.joint_position[i] = d.qpos[self.joints]
-        rows.joint_velocity[i] = d.qvel[self.joints]
-        self._read_contacts(d, i, rows)
-
-    def _read_contacts(self, d: mujoco.MjData, i: int, rows: Signals) -> None:
-        contact, n = d.contact, d.ncon
-        geoms, address = contact.geom[:n], contact.efc_address[:n]
-        of_thing = np.flatnonzero((geoms == self.thing).any(1) & (address >= 0))
-        second = geoms[of_thing, 1] == self.thing
-        other = np.where(second, geoms[of_thing, 0], geoms[of_thing, 1])
+    def _contacts(self, data: tuple[mujoco.MjData, ...]) -> dict[str, np.ndarray]:
+        n, F, C = len(data), len(self.tips), CONTACTS_N
+        found = [d.contact for d in data]
+        episode = np.repeat(np.arange(n), [d.ncon for d in data])
+        geoms = np.concatenate([c.geom for c in found]).reshape(-1, 2)
+        address = np.concatenate([c.efc_address for c in found])
+        ours = np.flatnonzero((geoms == self.thing).any(1) & (address >= 0))
+        frame = np.concatenate([c.frame for c in found]).reshape(-1, 3, 3)[ours]
+        point = np.concatenate([c.pos for c in found]).reshape(-1, 3)[ours]
+        # rows of all episodes one after another: where each episode's constraint forces begin among them
+        begins = np.cumsum([0, *(d.nefc for d in data)])
+        forces = np.concatenate([d.efc_force for d in data])
+        episode, address = episode[ours], address[ours] + begins[episode[ours]]
         # a contact's frame has its axes in rows, the normal from the first geom to the second; forces push them apart
-        R = contact.frame[of_thing].reshape(-1, 3, 3) * np.where(second, 1.0, -1.0)[:, None, None]
-        force = np.einsum("ni,nij->nj", d.efc_force[address[of_thing, None] + np.arange(3)], R)
-        finger, wall = self.geom_finger[other], self.geom_wall[other]
-        by_wall = np.zeros((self.walls_n, 3))
-        np.add.at(by_wall, wall[wall >= 0], force[wall >= 0])
-        rows.receptacle_force[i] = np.linalg.norm(by_wall, axis=1).sum()
-        held = finger >= 0
-        by_finger = np.zeros((len(self.tips), 3))
-        np.add.at(by_finger, finger[held], force[held])
-        rows.fingertip_force[i] = np.linalg.norm(by_finger, axis=1)
-        kept = np.flatnonzero(held)
-        if len(kept) > CONTACTS_N:
-            kept = np.sort(kept[np.argsort(-np.linalg.norm(force[kept], axis=1), kind="stable")[:CONTACTS_N]])
-        for rows_, values in (
-            (rows.contact_point, contact.pos[of_thing[kept]]),
-            (rows.contact_normal, R[kept, 0]),
-            (rows.contact_force, force[kept]),
-        ):
-            rows_[i] = 0.0
-            rows_[i, : len(kept)] = values
-        rows.contact_finger[i] = -1
-        rows.contact_finger[i, : len(kept)] = finger[kept]
+        second = geoms[ours, 1] == self.thing
+        other = np.where(second, geoms[ours, 0], geoms[ours, 1])
+        axes = frame * np.where(second, 1.0, -1.0)[:, None, None]
+        force = sum((forces[address + k, None] * axes[:, k] for k in range(3)), np.zeros((len(ours), 3)))
+
+        def net(part: np.ndarray, parts_n: int) -> np.ndarray:
+            """Magnitude of each part's whole force, of every episode."""
+            total = np.zeros((n, parts_n, 3))
+            np.add.at(total, (episode[part >= 0], part[part >= 0]), force[part >= 0])
+            return np.sqrt(total[..., 0] ** 2 + total[..., 1] ** 2 + total[..., 2] ** 2)
+
+        finger = self.geom_finger[other]
+        rows = {
+            "fingertip_force": net(finger, F),
+            "receptacle_force": np.add.reduce(net(self.geom_wall[other], self.walls_n), axis=1),
+            "contact_point": np.zeros((n, C, 3)),
+            "contact_normal": np.zeros((n, C, 3)),
+            "contact_force": np.zeros((n, C, 3)),
+            "contact_finger": np.full((n, C), -1, np.int32),
+        }
+        held = np.flatnonzero(finger >= 0)
+        firsts = np.searchsorted(episode[held], np.arange(n))
+        place = np.arange(len(held)) - firsts[episode[held]]
+        for i in np.flatnonzero(np.bincount(episode[held], minlength=n) > C):
+            mine = episode[held] == i
+            order = np.argsort(-np.abs(force[held[mine]]).sum(1), kind="stable")
+            place[np.flatnonzero(mine)[order]] = np.arange(len(order))
+        kept = place < C
+        into = episode[held][kept], place[kept]
+        rows["contact_point"][into] = point[held[kept]]
+        rows["contact_normal"][into] = axes[held[kept], 0]
+        rows["contact_force"][into] = force[held[kept]]
+        rows["contact_finger"][into] = finger[held[kept]]
+        return rows
 
     def _state(self, signals: Signals, action: Any, step: Any, steps_n: Any, speed: Any, told: Any, data: Any) -> State:
         phase, fraction = self.task.schedule.at(step, speed)
         signals.phase[:], signals.fraction[:] = phase, fraction
-        n = len(step)
-        world = RigidTransform.from_components(
-            signals.object_pose[:, 4:], Rotation.from_quat(signals.object_pose[:, :4], scalar_first=True)
-        )
-        inside = self.T_base_world * world
-        tips = self.T_base_world.apply(signals.fingertip_position.reshape(-1, 3)).reshape(n, -1)
+        n, e = len(step), self.embodiment
         observation = np.column_stack(
             [
                 signals.joint_position,
                 signals.joint_velocity,
                 action,
-                inside.rotation.as_quat(canonical=True, scalar_first=True),
-                inside.translation,
-                tips,
+                in_base(e.T_world_base, signals.object_pose),
+                in_base(e.T_world_base, signals.fingertip_position).reshape(n, -1),
                 signals.fingertip_force,
                 (phase + fraction) / len(self.task.schedule.phases),
                 told,
             ]
         )
         return State(signals, observation, action, step, steps_n, speed, told, data)
+
+
+def in_base(T_world_base: Float[np.ndarray, "7"], what: Float[np.ndarray, "*B n"]) -> Float[np.ndarray, "*B n"]:
+    """World points (n = 3) or poses (n = 7, wxyz_xyz, w >= 0 after) in the base's frame, element by element."""
+    w, x, y, z = T_world_base[:4]
+    R = Rotation.from_quat(T_world_base[:4], scalar_first=True).as_matrix()
+    p = what[..., -3:] - T_world_base[4:]
+    point = p[..., 0, None] * R[0] + p[..., 1, None] * R[1] + p[..., 2, None] * R[2]
+    if what.shape[-1] == 3:
+        return point
+    a, b, c, d = (what[..., k] for k in range(4))
+    quaternion = np.stack(
+        [
+            w * a + x * b + y * c + z * d,
+            w * b - x * a - y * d + z * c,
+            w * c + x * d - y * a - z * b,
+            w * d - x * c + y * b - z * a,
+        ],
+        axis=-1,
+    )
+    return np.concatenate([quaternion * np.where(quaternion[..., :1] < 0, -1.0, 1.0), point], axis=-1)
 
 
 def _index(where: np.ndarray, what: int) -> int:

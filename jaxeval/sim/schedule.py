@@ -41,25 +41,26 @@ class Schedule:
         """Of the phase with that name."""
         return self.names.index(name)
 
-    def ends(self, speed: Any) -> Any:
-        """Control step (not rounded) at which each phase ends, ``[..., P]``."""
+    def durations(self, speed: Any) -> Any:
+        """Of each phase in control steps (not rounded), ``[..., P]``."""
+        speed = _last_axis(speed)
         nominal = CONTROL_HZ * np.array([p.seconds for p in self.phases])
         scaled = np.array([p.scaled for p in self.phases])
-        return (nominal * np.where(scaled, 0.0, 1.0) + nominal * scaled / _last_axis(speed)).cumsum(-1)
+        return _row(nominal * ~scaled, speed) + _row(nominal * scaled, speed) / speed
 
     def steps(self, speed: Any) -> Any:
         """Control steps of an episode, rounded up to whole ones: 705 for ParcelStow at r = 1, 489 at 2.25."""
-        return -((-(self.ends(speed)[..., -1] - SLACK)) // 1)
+        return -((-(self.durations(speed).sum(-1) - SLACK)) // 1)
 
     def at(self, step: Any, speed: Any) -> tuple[Any, Any]:
         """Phase index 0..P-1 and the fraction of it that has passed, 0..1, at a control step; after the end P-1 and 1."""
-        ends = self.ends(speed)
-        begins = _shifted(ends)
+        durations = self.durations(speed)
+        ends = durations.cumsum(-1)
         step = _last_axis(step)
         passed = (step >= ends - SLACK)[..., :-1]
         index = passed.sum(-1)
-        now = index[..., None] == np.arange(len(self.phases))
-        fraction = (now * ((step - begins) / (ends - begins))).sum(-1)
+        now = index[..., None] == _row(np.arange(len(self.phases)), index[..., None])
+        fraction = (now * ((step - ends) / durations + 1)).sum(-1)
         return index, fraction.clip(0.0, 1.0)
 
     def observed(self, step: Any, speed: Any) -> Any:
@@ -72,9 +73,9 @@ def _last_axis(x: Any) -> Any:
     return (x if hasattr(x, "shape") else np.asarray(x, float))[..., None]
 
 
-def _shifted(ends: Any) -> Any:
-    """The beginnings of phases that end at ``ends``: 0, then every end but the last."""
-    return (ends[..., None, :] * np.eye(ends.shape[-1], k=-1)).sum(-1)
+def _row(values: np.ndarray, like: Any) -> np.ndarray:
+    """Values along the last of as many axes as ``like`` has."""
+    return values.reshape((1,) * (like.ndim - 1) + (-1,))
 
 
 def eased(fraction: Any) -> Any:
