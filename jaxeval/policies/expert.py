@@ -91,7 +91,7 @@ class Chain:
         return np.linalg.svd(self._jacobian(joints), compute_uv=False)
 
     def _jacobian(self, joints: Float[np.ndarray, " n"]) -> Float[np.ndarray, "6 n"]:
-        """Of the site at these joints: linear, then angular velocity in the world. Leaves the site's pose in ``data``."""
+        """Of the site, in the world: linear velocity, then angular. Leaves the site's pose in ``data``."""
         import mujoco
 
         self.data.qpos[:] = self.posture
@@ -130,8 +130,9 @@ def joint_knots(
             q, off_m, off_rad = chain.solve(_row(goal), q)
             if off_m > TOLERATED_M or off_rad > TOLERATED_RAD:
                 raise InputError(
-                    f"{leg.name}: the arm comes within {1e3 * off_m:.1f} mm and {np.degrees(off_rad):.1f} deg of waypoint "
-                    f"{len(rows)}; expected {1e3 * TOLERATED_M:g} mm and {np.degrees(TOLERATED_RAD):.1g} deg; move the base"
+                    f"{leg.name}: the arm comes within {1e3 * off_m:.1f} mm and {np.degrees(off_rad):.1f} deg of "
+                    f"waypoint {len(rows)}; expected {1e3 * TOLERATED_M:g} mm and {np.degrees(TOLERATED_RAD):.1g} deg; "
+                    "move the base"
                 )
             rows.append(q)
         knots.append(np.array(rows))
@@ -159,9 +160,9 @@ def expert(
     """The expert of a task with these legs; it reads ``phase`` (index) and ``fraction`` from the observation's facts.
 
     ``park`` are the joints of the ``arm`` where the first leg ends. Legs after the last that depends on the object are
-    planned once, with the ``thing`` at its ``nominal`` pose. The object is seen off by up to ``seen_within_m`` in x and y
-    (uniform, from the episode's key), as by a camera: with perfect sight all episodes of a speed end alike. ``action(joints, closed)`` is the environment's
-    action for commanded arm joints and a hand closed that far.
+    planned once, with the ``thing`` at its ``nominal`` pose. The object is seen off by up to ``seen_within_m`` in x
+    and y (uniform, from the episode's key), as by a camera: with perfect sight all episodes of a speed end alike.
+    ``action(joints, closed)`` is the environment's action for commanded arm joints and a hand closed that far.
     """
     before = [0.0, *(leg.closed for leg in legs)]
     planned = joint_knots(chain, legs, nominal, park)

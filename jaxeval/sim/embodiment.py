@@ -274,7 +274,7 @@ def _pose(path: Path, where: str, told: Any) -> Float[np.ndarray, "7"]:
     length = np.linalg.norm(pose[:4]) if pose.shape == (7,) else 0.0
     if abs(length - 1) > 1e-4:
         raise InputError(
-            f"{path}: '{where}' is {told}; expected seven numbers, a unit quaternion (w, x, y, z) and a position (x, y, z)"
+            f"{path}: '{where}' is {told}; expected seven numbers, a unit quaternion (w, x, y, z) and a position"
         )
     pose[:4] /= length
     return pose

@@ -1,8 +1,8 @@
 """The MuJoCo backend: many episodes of a task on the CPU, over threads, with their signals recorded.
 
-``reset(keys, speed) -> state`` and ``step(state, action) -> state`` as on MJX, with B episodes side by side. Each has an
-MjData of its own and ends at its own end; nothing that another does, its place in the batch, or the number of threads
-changes a bit of it. Nothing here judges: metrics read the recorded signals.
+``reset(keys, speed) -> state`` and ``step(state, action) -> state`` as on MJX, with B episodes side by side. Each has
+an MjData of its own and ends at its own end; nothing that another does, its place in the batch, or the number of
+threads changes a bit of it. Nothing here judges: metrics read the recorded signals.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ def run(
     *,
     each_step: Callable[[State], None] | None = None,
 ) -> tuple[list[Signals], list[Float[np.ndarray, "T A"]]]:
-    """Every episode to its own end: its signals ``[T, ...]`` and its actions, row t's being what led to it (NaN at 0)."""
+    """Every episode to its own end: signals ``[T, ...]``, and actions, row t's being what led to it (NaN at 0)."""
     state = envs.reset(keys, speed, told_speed)
     n = len(keys)
     memory: list[Any] = [p.init(seen(envs, state, i), k) for i, (p, k) in enumerate(zip(policies, keys, strict=True))]

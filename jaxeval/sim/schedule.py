@@ -53,7 +53,7 @@ class Schedule:
         return -((-(self.durations(speed).sum(-1) - SLACK)) // 1)
 
     def at(self, step: Any, speed: Any) -> tuple[Any, Any]:
-        """Phase index 0..P-1 and the fraction of it that has passed, 0..1, at a control step; after the end P-1 and 1."""
+        """Phase index and the fraction of it that has passed, 0 to 1, at a control step; past the end P - 1 and 1."""
         durations = self.durations(speed)
         ends = durations.cumsum(-1)
         step = _last_axis(step)

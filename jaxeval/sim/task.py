@@ -39,7 +39,7 @@ PATH_POSES = 8
 
 @dataclass(frozen=True)
 class Box:
-    """A fixed box: centre and full size, metres, turned about z by ``yaw_rad``. ``receptacle`` in a name marks a part of it."""
+    """A fixed box, turned about z by ``yaw_rad``: centre, full size. Names of the receptacle's begin with that."""
 
     name: str
     centre: tuple[float, float, float]
@@ -49,7 +49,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Thing:
-    """The box that is handled; ``start`` is its nominal T_world_object, jittered by up to ``jitter_m`` in x and in y."""
+    """The box that is handled; ``start`` is its nominal T_world_object, moved by up to ``jitter_m`` in x and y."""
 
     name: str
     size: tuple[float, float, float]
@@ -63,9 +63,9 @@ class Task:
     """A task, whatever the embodiment and the backend.
 
     ``path`` maps the phases in which the object is carried, in order, to the object's pose at their end, straight lines
-    between. APPROACH goes straight to the grasp, CLOSE closes the hand, RELEASE opens it, RETREAT moves it by ``retreat``
-    in the world, and phases that end in DWELL integrate the joints' error. ``friction`` is that of every contact.
-    ``seen_within_m``: how far off the expert sees where the object lies, see ``policies.expert``.
+    between. APPROACH goes straight to the grasp, CLOSE closes the hand, RELEASE opens it, RETREAT moves it by
+    ``retreat`` in the world, and phases that end in DWELL integrate the joints' error. ``friction`` is that of every
+    contact. ``seen_within_m``: how far off the expert sees where the object lies, see ``policies.expert``.
     """
 
     name: str
@@ -139,9 +139,8 @@ class Task:
         """
         random = numpy_generator(key)
         jitter = random.uniform(-self.thing.jitter_m, self.thing.jitter_m, 2)
-        pose = np.concatenate(
-            [self.thing.start.rotation.as_quat(scalar_first=True), self.thing.start.translation + [*jitter, 0.0]]
-        )
+        rest, at = self.thing.start, np.append(jitter, 0.0)
+        pose = np.concatenate([rest.rotation.as_quat(scalar_first=True), rest.translation + at])
         joints = embodiment.jittered(random.uniform(-JOINT_JITTER_RAD, JOINT_JITTER_RAD, len(embodiment.joints)))
         return joints, pose
 

@@ -122,7 +122,7 @@ def pushed(envs, start: RigidTransform) -> float:
         v[:3], v[3:] = (v[:3] @ AXIS) * AXIS, 0.0
         at[:3] = start.translation + (at[:3] @ AXIS - along) * AXIS
         at[3:] = start.rotation.as_quat(scalar_first=True)
-        d.xfrc_applied[body, :3] = AXIS + [0, 0, WEIGHT] - 5.0 * v[:3]
+        d.xfrc_applied[body, :3] = AXIS + np.array([0, 0, WEIGHT]) - 5.0 * v[:3]
         mujoco.mj_step(envs.model, d)
     return float((d.qpos[envs.thing_qpos :][:3] - ENTRANCE) @ AXIS)
 
@@ -333,7 +333,7 @@ def test_inverse_kinematics_meets_poses_and_says_when_it_cannot(panda, envs):
     mujoco.mj_forward(envs.model, data)
     np.testing.assert_allclose(data.site("tcp").xpos, wanted[4:], atol=1e-5)
     far = dataclasses.replace(panda, T_world_base=np.array([1.0, 0, 0, 0, -1.0, 0, 0.7]))
-    with pytest.raises(InputError, match="APPROACH: the arm comes within .* of waypoint 1; .* move the base"):
+    with pytest.raises(InputError, match=r"APPROACH: the arm comes within .* of waypoint 1; .* move the base"):
         PARCEL_STOW.expert(far)
 
 

@@ -1,4 +1,4 @@
-"""ParcelStow: pick a parcel off a table, turn it by 90 degrees about its width, put it into a box that is open in front.
+"""ParcelStow: pick a parcel off a table, turn it by 90 degrees about its width, put it into a box open in front.
 
 Numbers are those of the published task (Expert-learner comparison across execution speed, appendix A and its released
 geometry): parcel .08 x .055 x .04 m, 10 mm of room on either side of its height in the receptacle, 55 mm on either side
@@ -45,7 +45,7 @@ DEPTH, WIDTH, HEIGHT, WALL = 0.11, 0.165, 0.10, 0.02
 """Of the receptacle's interior (along the axis, across, upwards), and its walls' thickness."""
 FLOOR_TOP, TABLE_TOP = 0.88, 0.70
 START = np.array([0.35, 0.0, 0.721])
-LIFTED = START + [0.0, 0.0, 0.12]
+LIFTED = START + np.array([0.0, 0.0, 0.12])
 PRE_INSERT = ENTRANCE - 0.05 * AXIS
 INSERTED = ENTRANCE + 0.06 * AXIS
 TURNED = (LIFTED + PRE_INSERT) / 2
