@@ -89,7 +89,7 @@ def test_trial_24_units_and_torque_length(capsys: pytest.CaptureFixture[str]) ->
     )  # fmt: skip
     print(told)
     printed = capsys.readouterr().out
-    assert all(words in printed for words in ("4 edges", "32 edges", "torque length 0.05 m"))
+    assert all(words in printed for words in ("4 edges", "32 edges", "0.050 m"))
     widths = [high / low - 1 for _, low, high in told.edges]
     assert widths[0] > 0.1 and widths[2] < 0.02  # the basis of the tangent plane matters with few edges
     assert told.edges[0][1] < told.edges[2][1] and told.torque_length_m[0][1] > 5 * told.torque_length_m[1][1]
