@@ -17,7 +17,14 @@ VERBS = {
     "convert": "a store from any file; LeRobotDataset and TUM from any store",
     "propose": "a task spec from demonstrations, to edit",
     "rollout": "run a policy in ManiSkill and keep what it did",
+    "compare": "success of two or more policies from the same starts, cell by cell",
+    "plan": "how many episodes an evaluation needs",
+    "agree": "raters with each other, metrics with raters or with success",
 }
+
+
+OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.")
+"""Settings whose keys are the person's own names."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,6 +68,7 @@ def _hydra(verb: str, overrides: list[str]) -> int:
 
     if verb in ("inspect", "convert"):  # a path may stand alone: jaxeval inspect FILE
         overrides = [f"episodes='{o}'" if "=" not in o and not o.startswith("-") else o for o in overrides]
+    overrides = [f"++{o}" if o.startswith(OPEN) else o for o in overrides]
     sys.argv = [f"jaxeval {verb}", *overrides]
     try:
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=verb)(task)()
@@ -288,8 +296,57 @@ def _rollout(config: Any) -> int:
     return 0 if made.successes_n or told["fault"] else 1  # a stalled run is not meant to succeed
 
 
+def _compare(config: Any) -> None:
+    from omegaconf import OmegaConf
+
+    from jaxeval.report.comparison import printed, write_comparison
+    from jaxeval.run import compare as run
+    from jaxeval.run.score import open_folder
+
+    _required(config, "records", "a", "b")
+    told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    settings = run.Settings(**{k: told[k] for k in ("level", "margin", "correction", "resamples_n", "seed")})
+    keys = ("by", "success", "pairing", "pair_on", "conditions", "nominal", "last", "columns")
+    made = run.compare(told["records"], told["a"], told["b"], settings=settings, **{k: told[k] for k in keys})
+    for sentence in made.refused:
+        print(f"left out: {sentence}", file=sys.stderr)
+    for note in made.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(printed(made))
+    print(f"report: {write_comparison(made, open_folder(_out(config)))}")
+
+
+def _plan(config: Any) -> None:
+    from omegaconf import OmegaConf
+
+    from jaxeval.report.tables import plain_text
+    from jaxeval.run.plan import COLUMNS, plan
+
+    print(plain_text(plan(**OmegaConf.to_container(config, resolve=True)), COLUMNS))  # type: ignore[arg-type]
+
+
+def _agree(config: Any) -> None:
+    from omegaconf import OmegaConf
+
+    from jaxeval.report.agreement import table, write
+    from jaxeval.run import agree as run
+    from jaxeval.run.score import open_folder
+
+    _required(config, "metrics")
+    told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    settings = run.Settings(told["level"], told["resamples_n"], told["seed"], tuple(told["lower"]))
+    made = run.agree(
+        told["metrics"], told["ratings"], columns=told["columns"], success=told["success"], settings=settings
+    )
+    for note in made.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(table(made))
+    print(f"agreement: {write(made, open_folder(_out(config)))[0]}")
+
+
 _WORK: dict[str, Callable[[Any], int | None]] = {"propose": _propose, "rollout": _rollout, "fit": _fit,
-    "score": _score, "report": _report, "demo": _demo, "inspect": _inspect, "convert": _convert}  # fmt: skip
+    "score": _score, "report": _report, "demo": _demo, "inspect": _inspect, "convert": _convert,
+    "compare": _compare, "plan": _plan, "agree": _agree}  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main())

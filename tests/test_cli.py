@@ -180,3 +180,23 @@ def test_unknown_verb_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected one of fit, score, report, demo" in capsys.readouterr().err
     assert main([]) == 0
     assert "learn a reference" in capsys.readouterr().out
+
+
+def test_agree_joins_scores_and_ratings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"e{k},{k / 12},{k > 5}" for k in range(12)]
+    (tmp_path / "scores.csv").write_text("\n".join(["episode,Q,success_at_end", *lines]))
+    rated = [f"e{k},{rater},{k // 3 + (k % 2 and rater == 'x')}" for k in range(12) for rater in "xy"]
+    (tmp_path / "ratings.csv").write_text("\n".join(["episode,rater,rating", *rated]))
+    args = ["agree", f"metrics={tmp_path}/scores.csv", f"out={tmp_path}/out", "resamples_n=200"]
+    assert main([*args, f"ratings={tmp_path}/ratings.csv"]) == 0
+    out = capsys.readouterr().out
+    assert "ICC(2,1)" in out and out.splitlines()[-1] == f"agreement: {tmp_path}/out/agreement.csv"
+    assert main(["agree", f"metrics={tmp_path}/none.csv", f"out={tmp_path}/out"]) == 1
+    assert "there is no such file" in sentence(capsys)
+
+
+def test_settings_that_are_named_by_the_person(tmp_path: Path) -> None:
+    """Keys of `rename`, `options`, `columns`, `records` are anything at all: no plus sign is asked for."""
+    args = ["convert", "bundled:stack_cube_oracle", f"out={tmp_path}/out", "rename.cubeA=box"]
+    assert main(args) == 0
+    assert open_source(tmp_path / "out").bodies == ("table", "box", "cubeB", "tcp")
