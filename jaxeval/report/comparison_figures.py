@@ -28,11 +28,11 @@ CLOSE_SHARE = 0.11
 """Of an axis: levels closer than this share one name."""
 
 
-def _panels(n: int, height_in: float, *, columns_n: int = COLUMNS_N, legend: bool = True) -> tuple[Figure, list[Axes]]:
+def _panels(n: int, height_in: float, *, columns_n: int = COLUMNS_N) -> tuple[Figure, list[Axes]]:
     """A figure of n panels of equal size; those of the last line that are not needed are empty."""
     wide = min(n, columns_n)
     tall = math.ceil(n / wide)
-    figure = _figure(height_in * tall + (0.4 if legend else 0.0))
+    figure = _figure(height_in * tall + 0.4)
     axes = figure.subplots(tall, wide, squeeze=False, sharey=True).ravel().tolist()
     for ax in axes[n:]:
         ax.set_axis_off()
@@ -184,13 +184,10 @@ def _pale(colour: str, share: float) -> tuple[float, ...]:
 
 def pairs_figure(rows: Sequence[tuple[str, Row]]) -> Figure:
     """The 2x2 of a few cells, side by side."""
-    figure, axes = _panels(max(len(rows), COLUMNS_N), 3.5, legend=False)
-    for ax in axes[len(rows) :]:
-        ax.set_axis_off()
-    axes = axes[: len(rows)]
-    for ax, (name, row) in zip(axes, rows, strict=True):
-        draw_pairs(ax, row, name)
-        ax.tick_params(labelleft=True)
+    figure = _figure(3.9)
+    places = figure.add_gridspec(1, max(len(rows), COLUMNS_N))
+    for k, (name, row) in enumerate(rows):
+        draw_pairs(figure.add_subplot(places[0, k]), row, name)
     return figure
 
 
