@@ -18,8 +18,8 @@ class Status(Enum):
 
     OK = "ok"
     NO_DATA = "no data: nothing was observed"
-    CONSTANT = "constant: the values do not vary, so this is undefined"
-    ONE_CLASS = "one class: successes and failures are both needed, so this is undefined"
+    CONSTANT = "constant: the values do not vary"
+    ONE_CLASS = "one class: successes and failures are both needed"
     NO_DISCORDANT = "no discordant pairs: the two never differed on the same start"
     DEGENERATE = "degenerate: no finite value fits these data"
     NOT_ENOUGH = "not enough: more observations are needed"
