@@ -1,0 +1,422 @@
+"""`jaxeval agree`: do raters agree, does a metric agree with them, does a metric tell success from failure.
+
+Ratings are a long table (episode, rater, rating) or a wide one (episode, rater_1, rater_2, ...); metrics are
+`scores.parquet` or any table with a row an episode. Both are joined on `episode`, and on `task` and `policy` where both
+have these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxeval.io.errors import InputError
+from jaxeval.io.tables import Table, read_table
+from jaxeval.report.agreement import ALL, OVERALL, SUCCESSES, Agreed, AgreementRow
+from jaxeval.stats.agreement import alpha_bootstrap, icc_2_1, icc_2_k
+from jaxeval.stats.calibration import auroc
+from jaxeval.stats.estimate import Status
+from jaxeval.stats.ranking import EXACT_N, exact_p, kendall, permutation_p, spearman
+
+SUCCESS = ("success_at_end", "success_once", "success")
+POLICY = ("policy", "group")
+KEYS = ("episode", "task", "policy")
+LOWER_IS_BETTER = (
+    "smoothness.path_m", "smoothness.turn_rad", "smoothness.duration_s", "smoothness.idle_s",
+    "smoothness.jerk_mean_m_s3", "smoothness.jerk_peak_m_s3", "kinematic.score", "kinematic.cost",
+    "kinematic.velocity_utilisation",
+)  # fmt: skip
+"""Metrics that are compared with their sign turned, so that a positive agreement is always the wanted one."""
+DEFAULTS = ("smoothness.", "kinematic.")
+PERMUTED_N, KENDALL_N = 200, 5000
+"""Rows up to which p of rho comes from random orders, and tau is computed at all (its work grows with the square)."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How agreement is judged. ``level``: of every interval; ``lower``: further metrics of which lower is better."""
+
+    level: float = 0.95
+    resamples_n: int = 2000
+    seed: int = 0
+    lower: tuple[str, ...] = ()
+
+    def check(self) -> Settings:
+        """The settings themselves, if they can be; InputError with one sentence if not."""
+        if not 0 < self.level < 1:
+            raise InputError(
+                f"level is {self.level!r}, expected a number between 0 and 1, such as 0.95; correct the setting"
+            )
+        if self.resamples_n < 100:
+            raise InputError(f"resamples_n is {self.resamples_n}, expected at least 100; correct the setting")
+        return self
+
+
+@dataclass
+class _Joined:
+    """Executions, one entry each: keys, success (None: unknown), the metrics (sign turned where lower is better)."""
+
+    task: np.ndarray
+    policy: np.ndarray
+    success: np.ndarray  # of object: True, False, None
+    metrics: dict[str, np.ndarray]
+    ratings: np.ndarray | None = None  # [rows, raters], NaN where missing
+    raters: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+def agree(
+    metrics: str | Path | Sequence[str | Path],
+    ratings: str | Path | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    success: str | None = None,
+    settings: Settings | None = None,
+) -> Agreed:
+    """Agreement of raters and of metrics with them; without ratings, of metrics with success.
+
+    With ``ratings``: ICC(2,1), ICC(2,k), Krippendorff's alpha at three levels, Spearman's and Kendall's correlation of
+    every metric with the mean rating, over all tasks and in each, of all executions and of successes alone. Without:
+    AUROC and rank correlation of every metric with success, for each policy in each task, and pooled. ``columns`` names
+    the metrics (None: Q, and those of smoothness and kinematics), ``success`` the column that says it.
+
+    Raises:
+        InputError: a table that cannot be read or joined, fewer than two raters, or no metric.
+    """
+    settings = (settings or Settings()).check()
+    files = [metrics] if isinstance(metrics, (str, Path)) else list(metrics)
+    if not files:
+        raise InputError("metrics is empty, expected at least one table of scores; give metrics=FILE")
+    tables = [read_table(f) for f in files]
+    notes = [sentence for t in tables for sentence in t.refused]
+    rated = None if ratings is None else read_table(ratings)
+    notes += [] if rated is None else list(rated.refused)
+    merged = _merged(tables)
+    chosen = _metrics(tables, columns)
+    joined = _joined(merged, chosen, _success(tables, success), settings)
+    if rated is not None:
+        joined = _with_ratings(joined, merged, rated)
+        rows = [*_of_raters(joined, settings), *_with_raters(joined, settings)]
+    else:
+        rows = list(_with_success(joined, tables, settings))
+    return Agreed(tuple(rows), tuple(joined.metrics), tuple([*notes, *joined.notes]))
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def _merged(tables: Sequence[Table]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """(episode, task, policy) -> its columns, of all tables; an execution's columns may stand in several."""
+    out: dict[tuple[str, ...], dict[str, Any]] = {}
+    for table in tables:
+        table.column("episode")
+        for k, row in enumerate(table.rows):
+            key = _key(row)
+            known = {name: v for name, v in row.items() if v is not None}
+            mine = out.setdefault(key, {})
+            for name, v in known.items():
+                if name in mine and mine[name] != v:
+                    raise InputError(
+                        f"{table.where(k)}: found {name} = {v!r} for episode {key[0]!r}, of which an earlier row says "
+                        f"{mine[name]!r}, expected one row an execution; add a column `policy` or `task` that tells "
+                        "them apart"
+                    )
+            mine |= known
+    return out
+
+
+def _key(row: dict[str, Any]) -> tuple[str, ...]:
+    policy = next((row[c] for c in POLICY if row.get(c) is not None), "")
+    return tuple("" if v is None else str(v) for v in (row.get("episode"), row.get("task"), policy))
+
+
+def _metrics(tables: Sequence[Table], columns: Sequence[str] | None) -> list[str]:
+    """Metric columns: those named, else Q and the whole-execution ones of smoothness and kinematics."""
+    there = dict.fromkeys(c for t in tables for c in t.columns)
+    files = ", ".join(str(t.path) for t in tables)
+    if columns is not None:
+        for name in columns:
+            if name not in there:
+                raise InputError(
+                    f"{files}: no column '{name}', found {', '.join(there)}; expected the metrics named by columns; "
+                    "correct the setting"
+                )
+            if not _numbers(tables, name):
+                raise InputError(
+                    f"{files}: the column '{name}' holds no numbers, expected a metric; choose others with columns"
+                )
+        return list(columns)
+    chosen = [c for c in there if c == "Q" or (c.startswith(DEFAULTS) and c.count(".") == 1)]
+    chosen = [c for c in chosen if _numbers(tables, c)]
+    if not chosen:
+        raise InputError(
+            f"{files}: found no metric among {', '.join(there)}, expected Q, smoothness.* or kinematic.*; name the "
+            "columns with columns=[...]"
+        )
+    return chosen
+
+
+def _numbers(tables: Sequence[Table], name: str) -> bool:
+    """Whether a column holds numbers, and nothing else that is known."""
+    found = [row[name] for t in tables if name in t.columns for row in t.rows if row[name] is not None]
+    return bool(found) and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in found)
+
+
+def _success(tables: Sequence[Table], named: str | None) -> str | None:
+    there = dict.fromkeys(c for t in tables for c in t.columns)
+    if named is not None and named not in there:
+        raise InputError(
+            f"{tables[0].path}: no column '{named}', found {', '.join(there)}; expected it for success; correct the "
+            "setting"
+        )
+    return named or next((c for c in SUCCESS if c in there), None)
+
+
+def _joined(
+    merged: dict[tuple[str, ...], dict[str, Any]], chosen: Sequence[str], success: str | None, settings: Settings
+) -> _Joined:
+    rows = list(merged.values())
+    turned = {name: name in LOWER_IS_BETTER or name in settings.lower for name in chosen}
+    notes = [f"{name}: lower is better, compared with its sign turned" for name in chosen if turned[name]]
+    if success is None:
+        notes.append(f"no column says success ({' or '.join(SUCCESS)}); nothing is told of successes alone")
+    values = {
+        f"-{name}" if turned[name] else name: np.array([_float(r.get(name)) for r in rows])
+        * (-1.0 if turned[name] else 1.0)
+        for name in chosen
+    }
+    truth = [_truth(r.get(success)) if success else None for r in rows]
+    return _Joined(
+        task=np.array([key[1] for key in merged], object),
+        policy=np.array([key[2] for key in merged], object),
+        success=np.array(truth, object),
+        metrics=values,
+        notes=notes,
+    )
+
+
+def _float(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else math.nan
+
+
+def _truth(value: Any) -> bool | None:
+    return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
+
+
+def _with_ratings(joined: _Joined, merged: dict[tuple[str, ...], dict[str, Any]], rated: Table) -> _Joined:
+    """The rated executions, with their ratings; those of which no metric is known keep NaN in every metric."""
+    by_key, raters, shared = _read_ratings(rated)
+    index: dict[tuple[str, ...], list[int]] = {}
+    for i, key in enumerate(merged):
+        index.setdefault(tuple(key[KEYS.index(c)] for c in shared), []).append(i)
+    found: list[tuple[int | None, dict[str, float]]] = []
+    for key, mine in by_key.items():
+        at = index.get(key, [])
+        if len(at) > 1:
+            told = ", ".join(f"{c} {v!r}" for c, v in zip(shared, key, strict=True))
+            raise InputError(
+                f"{rated.path}: {len(at)} scored executions are {told}, expected one; add the column that tells them "
+                f"apart ({', '.join(c for c in KEYS if c not in shared)}) to the ratings"
+            )
+        found.append((at[0] if at else None, mine))
+    lost = sum(i is None for i, _ in found)
+    if lost == len(found):
+        raise InputError(
+            f"{rated.path}: none of its {len(found)} executions is scored, expected the same {' and '.join(shared)} as "
+            f"in the metrics (ratings: {next(iter(by_key))[0]!r}, metrics: {next(iter(merged))[0]!r}); make them match"
+        )
+    notes = [*joined.notes]
+    if lost:
+        notes.append(
+            f"{lost} of {len(found)} rated executions are not scored; they count in the raters' agreement only"
+        )
+    unrated = len(merged) - (len(found) - lost)
+    if unrated:
+        notes.append(f"{unrated} scored executions are not rated and are left out")
+    keys, at = list(by_key), [i for i, _ in found]
+    place = shared.index("task") if "task" in shared else None
+
+    def taken(column: np.ndarray, none: Any) -> np.ndarray:
+        return np.array([none if i is None else column[i] for i in at], column.dtype)
+
+    task = [
+        key[place] if i is None and place is not None else known
+        for key, i, known in zip(keys, at, taken(joined.task, ""), strict=True)
+    ]
+    return _Joined(
+        task=np.array(task, object),
+        policy=taken(joined.policy, ""),
+        success=taken(joined.success, None),
+        metrics={name: taken(v, math.nan) for name, v in joined.metrics.items()},
+        ratings=np.array([[mine.get(r, math.nan) for r in raters] for _, mine in found]),
+        raters=raters,
+        notes=notes,
+    )
+
+
+def _read_ratings(rated: Table) -> tuple[dict[tuple[str, ...], dict[str, float]], tuple[str, ...], list[str]]:
+    """({keys: {rater: rating}}, raters, the key columns that the ratings have)."""
+    rated.column("episode")
+    wide = [c for c in rated.columns if c.startswith("rater") and c not in ("rater", "rating")]
+    long = {"rater", "rating"} <= set(rated.columns)
+    if not long and not wide:
+        raise InputError(
+            f"{rated.path}: found the columns {', '.join(rated.columns)}, expected episode, rater, rating (a row a "
+            "rating) or episode, rater_1, rater_2, ... (a row an execution); rename the columns"
+        )
+    shared = [c for c in KEYS if c == "episode" or (c in rated.columns)]
+    by_key: dict[tuple[str, ...], dict[str, float]] = {}
+    for k, row in enumerate(rated.rows):
+        key = tuple("" if row[c] is None else str(row[c]) for c in shared)
+        cells = [(str(row["rater"]), row["rating"])] if long else [(c, row[c]) for c in wide]
+        mine = by_key.setdefault(key, {})
+        for rater, value in cells:
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise InputError(
+                    f"{rated.where(k)}: the rating of {rater} is {value!r}, expected a number; correct the cell"
+                )
+            if rater in mine:
+                raise InputError(
+                    f"{rated.where(k)}: {rater} rates episode {key[0]!r} a second time, expected once; remove one of "
+                    "the rows"
+                )
+            mine[rater] = float(value)
+    raters = tuple(dict.fromkeys(r for mine in by_key.values() for r in mine))
+    if len(raters) < 2:
+        raise InputError(
+            f"{rated.path}: found ratings by {', '.join(raters) or 'nobody'}, expected at least 2 raters: one rater "
+            "has nobody to agree with; add the others' ratings"
+        )
+    return by_key, raters, shared
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+
+
+def _of_raters(joined: _Joined, settings: Settings) -> Iterable[AgreementRow]:
+    """Agreement of the raters with each other, of all executions and of successes alone."""
+    assert joined.ratings is not None
+    key = jax.random.key(settings.seed)
+    made: list[tuple[str, Callable[..., Any]]] = [("ICC(2,1)", jax.jit(icc_2_1)), ("ICC(2,k)", jax.jit(icc_2_k))]
+    for scale in ("nominal", "ordinal", "interval"):
+        of = partial(alpha_bootstrap, scale=scale, resamples_n=settings.resamples_n)
+        made.append((f"alpha ({scale})", partial(jax.jit(of), key)))
+    for scope, mine in _scopes(joined):
+        there = _filled(np.isfinite(joined.ratings) & mine[:, None])
+        for quantity, of in made:
+            r = of(_filled(np.nan_to_num(joined.ratings)), there, level=settings.level)
+            n = int(r.items_n)
+            ends = (r.value, r.low, r.high)
+            where = ("each other", "ratings", scope, "", OVERALL)
+            yield _row(quantity, where, n, int(mine.sum()) - n, ends, None, "", r.status)
+
+
+def _with_raters(joined: _Joined, settings: Settings) -> Iterable[AgreementRow]:
+    """Rank correlation of every metric with the mean rating, overall and by task."""
+    assert joined.ratings is not None
+    rated = np.isfinite(joined.ratings)
+    mean = np.where(rated, joined.ratings, 0).sum(axis=1) / np.maximum(rated.sum(axis=1), 1)
+    mean = np.where(rated.any(axis=1), mean, np.nan)
+    for scope, mine in _scopes(joined):
+        for task in [OVERALL, *_names(joined.task)]:
+            rows = mine & ((joined.task == task) | (task == OVERALL))
+            for name, values in joined.metrics.items():
+                yield from _ranked(values, mean, rows, settings, ("mean rating", name, scope, "", task))
+
+
+def _with_success(joined: _Joined, tables: Sequence[Table], settings: Settings) -> Iterable[AgreementRow]:
+    """AUROC and rank correlation of every metric with success: pooled, by task, by policy, and each policy in each."""
+    known = np.array([s is not None for s in joined.success])
+    if not known.any():
+        raise InputError(
+            f"{tables[0].path}: success is known of no execution, expected a column {' or '.join(SUCCESS)} with true "
+            "or false; record it, or give ratings=FILE"
+        )
+    if not known.all():
+        joined.notes.append(f"success unknown in {int((~known).sum())} of {known.size} executions; they are left out")
+    won = np.array([s is True for s in joined.success])
+    of_area = jax.jit(auroc)
+    tasks, policies = _names(joined.task), _names(joined.policy)
+    cells = [("", OVERALL), *(("", t) for t in tasks), *((p, OVERALL) for p in policies)]
+    cells += [(p, t) for p in policies for t in tasks]
+    for policy, task in dict.fromkeys(cells):
+        rows = known & ((joined.policy == policy) | (policy == "")) & ((joined.task == task) | (task == OVERALL))
+        if not rows.any():
+            continue
+        for name, values in joined.metrics.items():
+            there = rows & np.isfinite(values)
+            a = of_area(*map(_filled, (np.where(there, values, 0.0), won, there)), level=settings.level)
+            n, lost = int(there.sum()), int(rows.sum() - there.sum())
+            where = (f"success ({int(a.successes_n)} of {n})", name, ALL, policy, task)
+            yield _row("AUROC", where, n, lost, (a.value, a.low, a.high), None, "", a.status)
+            yield from _ranked(values, won.astype(float), rows, settings, ("success", name, ALL, policy, task))
+
+
+def _scopes(joined: _Joined) -> list[tuple[str, np.ndarray]]:
+    won = np.array([s is True for s in joined.success])
+    everything = (ALL, np.ones(won.size, bool))
+    return [everything] if all(s is None for s in joined.success) else [everything, (SUCCESSES, won)]
+
+
+def _names(column: np.ndarray) -> list[str]:
+    """Names in order of appearance, where there are several."""
+    names = list(dict.fromkeys(str(v) for v in column if v))
+    return names if len(names) > 1 else []
+
+
+_spearman, _kendall, _exact = jax.jit(spearman), jax.jit(kendall), jax.jit(exact_p, static_argnames="of")
+_permuted = jax.jit(permutation_p)
+
+
+def _ranked(
+    values: np.ndarray, truth: np.ndarray, rows: np.ndarray, settings: Settings, where: tuple[str, str, str, str, str]
+) -> Iterable[AgreementRow]:
+    """Spearman and Kendall of a metric with what it should follow, over some rows."""
+    there = rows & np.isfinite(values) & np.isfinite(truth)
+    n, lost = int(there.sum()), int(rows.sum() - there.sum())
+    x, y, there = map(_filled, (np.where(there, values, 0.0), np.where(there, truth, 0.0), there))
+    for quantity, of, made in (("Spearman", "spearman", _spearman), ("Kendall", "kendall", _kendall)):
+        if of == "kendall" and n > KENDALL_N:
+            continue
+        r = made(x, y, there, level=settings.level)
+        p, how = r.p, "t" if of == "spearman" else "normal"
+        if int(r.status) == Status.OK.code and n <= EXACT_N:
+            p, how = _exact(x, y, there, of=of).p, "all orders"
+        elif int(r.status) == Status.OK.code and of == "spearman" and n <= PERMUTED_N:
+            p, how = _permuted(jax.random.key(settings.seed), x, y, there).p, "9999 random orders"
+        yield _row(quantity, where, n, lost, (r.value, r.low, r.high), p, how, r.status)
+
+
+def _filled(column: np.ndarray) -> np.ndarray:
+    """A column or table filled up with zeros to a power of two of rows, so that few lengths are compiled for."""
+    rows = max(32, 1 << (len(column) - 1).bit_length()) - len(column)
+    return np.pad(column, [(0, rows), *[(0, 0)] * (column.ndim - 1)])
+
+
+def _row(
+    quantity: str,
+    where: tuple[str, str, str, str, str],
+    n: int,
+    left_out: int,
+    ends: tuple[Any, Any, Any],
+    p: Any,
+    p_by: str,
+    status: Any,
+) -> AgreementRow:
+    """``where``: against, metric, scope, policy, task; ``ends``: value, low, high."""
+
+    def known(v: Any) -> float | None:
+        return None if v is None or math.isnan(float(v)) else float(v)  # -inf stays: there is no lower bound
+
+    value, low, high = ends
+    told, by = Status.of(status).value, "" if known(p) is None else p_by
+    return AgreementRow(quantity, *where, n, left_out, known(value), known(low), known(high), known(p), by, told)
