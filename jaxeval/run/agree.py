@@ -106,6 +106,8 @@ def agree(
         rows = [*_of_raters(joined, settings), *_with_raters(joined, settings)]
     else:
         rows = list(_with_success(joined, tables, settings))
+    if len(merged) > KENDALL_N:
+        notes.append(f"Kendall's correlation is left out wherever it would compare more than {KENDALL_N} executions")
     return Agreed(tuple(rows), tuple(joined.metrics), tuple([*notes, *joined.notes]))
 
 

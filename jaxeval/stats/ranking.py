@@ -6,6 +6,7 @@ with the coefficient, `exact_p` for up to 8 rows, `permutation_p` for any number
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from itertools import permutations
 from typing import Literal, NamedTuple
@@ -265,7 +266,7 @@ def _told(value: Array, low: Array, high: Array, p: Array, n: Array, status: Arr
     return Correlation(value, low, high, p, n, status)
 
 
-def _strength(a: Array, b: Array, keep: Array, of: Coefficient):
+def _strength(a: Array, b: Array, keep: Array, of: Coefficient) -> Callable[[Array], Array]:
     """The coefficient times a constant, as a function of the order in which b is read; a and b are centred ranks.
 
     The order may only move rows that count.
