@@ -335,11 +335,8 @@ def _agree(config: Any) -> None:
     _required(config, "metrics")
     told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     settings = run.Settings(told["level"], told["resamples_n"], told["seed"], tuple(told["lower"]))
-    made = run.agree(
-        told["metrics"], told["ratings"], columns=told["columns"], success=told["success"], settings=settings
-    )
-    for note in made.notes:
-        print(f"note: {note}", file=sys.stderr)
+    keys = ("columns", "success", "holdout", "fit", "given")
+    made = run.agree(told["metrics"], told["ratings"], **{k: told[k] for k in keys}, settings=settings)
     print(table(made))
     print(f"agreement: {write(made, open_folder(_out(config)))[0]}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,11 +50,16 @@ class AgreementRow:
 
 @dataclass(frozen=True)
 class Agreed:
-    """Everything `agree` found. ``metrics``: columns compared, "-name" where lower is better."""
+    """Everything `agree` found. ``metrics``: columns compared, "-name" where lower is better.
+
+    ``held_out`` and ``coefficients`` are rows of `jaxeval.run.holdouts`: metrics as predictors of success.
+    """
 
     rows: tuple[AgreementRow, ...]
     metrics: tuple[str, ...]
     notes: tuple[str, ...]
+    held_out: tuple[dict[str, Any], ...] = ()
+    coefficients: tuple[dict[str, Any], ...] = ()
 
     def of(self, quantity: str, **fields: Any) -> list[AgreementRow]:
         """Rows of a quantity whose fields are these."""
@@ -74,6 +79,7 @@ def table(agreed: Agreed) -> str:
         blocks.append("agreement of the raters (n: executions that count)\n" + plain_text(rows, columns))
     for title, rows in _pivots(agreed):
         blocks.append(f"{title}\n" + plain_text(rows))
+    blocks += [f"{caption}\n" + plain_text(rows, columns) for _, caption, rows, columns in _predictors(agreed)]
     why = dict.fromkeys(r.status for r in agreed.rows if r.value is None)
     notes = [*(f"undefined: {status}" for status in why), *(f"note: {note}" for note in agreed.notes)]
     return "\n\n".join([*blocks, "\n".join(notes)]).rstrip()
@@ -97,7 +103,24 @@ def latex(agreed: Agreed) -> str:
         parts.append(latex_text(rows, caption="Agreement of the raters.", label="tab:raters"))
     for i, (title, rows) in enumerate(_pivots(agreed)):
         parts.append(latex_text(rows, caption=f"{title}.", label=f"tab:agreement-{i + 1}"))
+    for name, caption, rows, columns in _predictors(agreed):
+        parts.append(latex_text(rows, columns, caption=f"{caption}.", label=f"tab:{name}"))
     return "\n".join(parts)
+
+
+def _predictors(agreed: Agreed) -> Iterable[tuple[str, str, Sequence[dict[str, Any]], list[Column]]]:
+    """(file's stem, caption, rows, columns) of what there is of metrics as predictors of success."""
+    if agreed.held_out:
+        shown = {"fit_success": 2, "test_success": 2, "AUROC": 2, "balanced_accuracy": 2, "balanced_accuracy_0": 2}
+        shown |= {"Brier": 2, "Brier_0": 2, "ECE": 2}
+        titles = {"fit_n": "n fit", "test_n": "n test", "fit_success": "success fit", "test_success": "success test",
+                  "balanced_accuracy": "ba", "balanced_accuracy_0": "ba at 0", "Brier_0": "Brier0"}  # fmt: skip
+        columns = [Column(k, titles.get(k, k), shown.get(k)) for k in agreed.held_out[0] if not k.startswith("AUROC_")]
+        yield "holdouts", "Success predicted where it was not fitted", agreed.held_out, columns
+    if agreed.coefficients:
+        columns = [Column(k, digits=2 if k in ("coefficient", "low", "high") else None) for k in agreed.coefficients[0]]
+        caption = "Log odds of success by one standard deviation of the metric"
+        yield "coefficients", caption, agreed.coefficients, columns
 
 
 def _shown(r: AgreementRow) -> str:
@@ -180,8 +203,13 @@ def figure(agreed: Agreed) -> Figure:
 
 
 def write(agreed: Agreed, out: str | Path) -> tuple[Path, Path, Path]:
-    """agreement.csv (every number in full), agreement.tex, agreement.png in a folder; returns their paths."""
+    """agreement.csv (every number in full), agreement.tex, agreement.png in a folder; returns their paths.
+
+    Metrics as predictors stand in holdouts.csv and coefficients.csv, and in the same .tex.
+    """
     folder = Path(out)
+    for name, _, rows, _ in _predictors(agreed):
+        write_csv(folder / f"{name}.csv", rows)
     return (
         write_csv(folder / "agreement.csv", [vars(r) for r in agreed.rows]),
         write_whole(folder / "agreement.tex", latex(agreed).encode()),

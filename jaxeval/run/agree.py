@@ -20,6 +20,7 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.io.tables import Table, read_table
 from jaxeval.report.agreement import ALL, OVERALL, SUCCESSES, Agreed, AgreementRow
+from jaxeval.run.holdouts import coefficients, held_out
 from jaxeval.stats.agreement import alpha_bootstrap, icc_2_1, icc_2_k
 from jaxeval.stats.calibration import auroc
 from jaxeval.stats.estimate import Status
@@ -78,6 +79,9 @@ def agree(
     *,
     columns: Sequence[str] | None = None,
     success: str | None = None,
+    holdout: str | None = None,
+    fit: Sequence[Any] | None = None,
+    given: Sequence[str] = (),
     settings: Settings | None = None,
 ) -> Agreed:
     """Agreement of raters and of metrics with them; without ratings, of metrics with success.
@@ -87,8 +91,12 @@ def agree(
     AUROC and rank correlation of every metric with success, for each policy in each task, and pooled. ``columns`` names
     the metrics (None: Q, and those of smoothness and kinematics), ``success`` the column that says it.
 
+    ``holdout`` names a column (speed, policy, training_seed): each metric predicts success on levels of it that it was
+    not fitted on, or on all but the levels in ``fit``. ``given`` names columns to condition a logistic model on.
+
     Raises:
-        InputError: a table that cannot be read or joined, fewer than two raters, or no metric.
+        InputError: a table that cannot be read or joined, fewer than two raters, no metric, or what `held_out` and
+            `coefficients` refuse.
     """
     settings = (settings or Settings()).check()
     files = [metrics] if isinstance(metrics, (str, Path)) else list(metrics)
@@ -101,6 +109,16 @@ def agree(
     merged = _merged(tables)
     chosen = _metrics(tables, columns)
     joined = _joined(merged, chosen, _success(tables, success), settings)
+    if fit is not None and holdout is None:
+        raise InputError("fit is given without holdout, expected the column that its levels are of; give holdout=NAME")
+    predicted = []
+    if holdout is not None:
+        levels = _column(tables, merged, holdout)
+        predicted = held_out(joined.metrics, joined.success, levels, by=holdout, fit=fit, level=settings.level)
+    columns_given = {name: _column(tables, merged, name) for name in given}
+    slopes = []
+    if given:
+        slopes = coefficients(joined.metrics, joined.success, joined.policy, columns_given, level=settings.level)
     if rated is not None:
         joined = _with_ratings(joined, merged, rated)
         rows = [*_of_raters(joined, settings), *_with_raters(joined, settings)]
@@ -108,7 +126,8 @@ def agree(
         rows = list(_with_success(joined, tables, settings))
     if len(merged) > KENDALL_N:
         notes.append(f"Kendall's correlation is left out wherever it would compare more than {KENDALL_N} executions")
-    return Agreed(tuple(rows), tuple(joined.metrics), tuple([*notes, *joined.notes]))
+    told = tuple([*notes, *joined.notes])
+    return Agreed(tuple(rows), tuple(joined.metrics), told, tuple(predicted), tuple(slopes))
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -169,6 +188,14 @@ def _numbers(tables: Sequence[Table], name: str) -> bool:
     """Whether a column holds numbers, and nothing else that is known."""
     found = [row[name] for t in tables if name in t.columns for row in t.rows if row[name] is not None]
     return bool(found) and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in found)
+
+
+def _column(tables: Sequence[Table], merged: dict[tuple[str, ...], dict[str, Any]], name: str) -> np.ndarray:
+    """A column of every execution, None where it is empty."""
+    there = dict.fromkeys(c for t in tables for c in t.columns)
+    if name not in there:
+        raise InputError(f"{tables[0].path}: no column '{name}', found {', '.join(there)}; correct the setting")
+    return np.array([row.get(name) for row in merged.values()], object)
 
 
 def _success(tables: Sequence[Table], named: str | None) -> str | None:
