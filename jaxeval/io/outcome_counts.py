@@ -78,7 +78,17 @@ def with_stages(
     A line of ``stages`` says how many of ``episodes_n`` reached each stage; which of them is not known and made up, so
     only counts may be taken of these columns. A policy that has no pairs in ``table`` gets rows without a start. Lines
     that fit no line of ``table``, or two tasks, are left out.
+
+    Raises:
+        InputError: a column that is lacking.
     """
+    for needed, there in (
+        (("speed", "learner_n", "expert_n"), table),
+        (("policy", "speed", "episodes_n", "success"), stages),
+        (("policy", "speed", "cause", "episodes_n"), causes),
+    ):
+        for name in needed:
+            there.column(name)
     out = list(rows)
     names = [c for c in stages.columns if c not in ("policy", "speed", "evaluation_seed", "episodes_n", "success")]
     for line in stages.rows:
@@ -92,7 +102,8 @@ def with_stages(
                 or (policy, other["expert_n"]) == (reference, n)
             )
         ]
-        if len(tasks := {other["task"] for other in told}) != 1:
+        reached = [n, line["success"], *(line[name] for name in names)]
+        if len(tasks := {other.get("task") for other in told}) != 1 or not all(isinstance(k, int) for k in reached):
             continue
         (task,) = tasks
         mine = [r for r in out if (r["policy"], r["task"], r["speed"]) == (policy, task, speed)]
@@ -102,9 +113,9 @@ def with_stages(
         if len(mine) != n or sum(r["success_at_end"] for r in mine) != line["success"]:
             continue
         mine.sort(key=lambda r: not r["success_at_end"])
-        counted = [(c["cause"], c["episodes_n"]) for c in causes.rows if c["policy"] == policy and c["speed"] == speed]
+        counted = [(c["cause"], c["episodes_n"]) for c in causes.rows if (c["policy"], c["speed"]) == (policy, speed)]
         counted.sort(key=lambda c: c[0] != "success")
-        listed = [cause for cause, times in counted for _ in range(times)]
+        listed = [cause for cause, times in counted for _ in range(times or 0)]
         for i, row in enumerate(mine):
             row |= {f"stage.{name}": i < line[name] for name in names}
             row["cause"] = listed[i] if len(listed) == n else None

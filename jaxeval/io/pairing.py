@@ -73,11 +73,21 @@ def pair_runs(a: Sequence[Row], b: Sequence[Row], *, key: str = KEYS[0]) -> Pair
         notes.append(f"{len(unchecked)} of {len(pairs)} pairs rest on {key} alone: no hash of how they began")
         others = sum(_both_known(a, b, i, j, "seed") and a[i]["seed"] != b[j]["seed"] for i, j in unchecked)
         notes += [f"in {others} of these `seed` differs"] if others else []
-    alone = [(n, len(r) - len(common)) for n, r in ((name_a, runs_a), (name_b, runs_b)) if len(r) > len(common)]
-    notes += [f"{n} of {name}'s starts were not run by the other" for name, n in alone]
+    for name, runs, other in ((name_a, runs_a, runs_b), (name_b, runs_b, runs_a)):
+        if alone := [s for s in runs if s not in other]:
+            runs_n = sum(len(runs[s]) for s in alone)
+            told = f" ({runs_n} runs)" if runs_n > len(alone) else ""
+            notes.append(f"{len(alone)} of {name}'s starts{told} were not run by the other")
     for name, rows, runs in ((name_a, a, runs_a), (name_b, b, runs_b)):
         if lost := len(rows) - sum(len(r) for r in runs.values()):
             notes.append(f"{lost} of {name}'s runs have no {key} of their own")
+    for side, (name, rows, runs) in enumerate(((name_a, a, runs_a), (name_b, b, runs_b))):
+        in_pairs = {pair[side] for pair in pairs}
+        left = [rows[k]["training_seed"] for s in common for k in runs[s].values() if k not in in_pairs]
+        if left:
+            seeds = shortened(sorted(map(str, set(left))))
+            told = f"{len(left)} of {name}'s {len(rows)} runs (training seed {seeds})"
+            notes.append(f"{told} are in no pair: the other has no run of their seed")
     if several:
         notes.append("training seeds are paired by their number")
     return Pairing(key, tuple(pairs), note="; ".join(notes))

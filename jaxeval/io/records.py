@@ -4,14 +4,17 @@
     success_once  success_at_end  stage.<name>  cause  excluded  Q and any other column
 
 Only `policy` must be there. Unknown is None, never False: an episode whose success nobody recorded has success unknown.
-`excluded` is the reason why an episode is not counted. A store's `episodes.parquet` and the `scores.parquet` of
-`jaxeval score` are such tables too; both lack `policy`, which is then given with the path.
+`excluded` is the reason why an episode is not counted, or yes; empty or no where it is counted. A store's
+`episodes.parquet` and the `scores.parquet` of `jaxeval score` are such tables too; both lack `policy`, which is then
+given with the path.
 """
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -19,7 +22,7 @@ from typing import Any
 
 from jaxeval.io.errors import InputError
 from jaxeval.io.outcome_counts import is_counts, rows_of_counts, with_stages
-from jaxeval.io.tables import SUFFIXES, Table, read_table
+from jaxeval.io.tables import NAMES, SUFFIXES, Table, few, name_of, read_table
 
 BUNDLED = "bundled:"
 SUCCESS = ("success_at_end", "success_once")
@@ -28,11 +31,18 @@ ALIASES = {
     "success": "success_at_end", "train_seed": "training_seed", "model_seed": "training_seed", "episode_id": "episode",
 }  # fmt: skip
 """Other names of columns, taken where the column itself is not there."""
-TEXT = ("policy", "task", "cause", "initial_condition_id", "initial_condition_hash")
 NUMBERS = ("speed", "told_speed", "Q")
 COUNTS, STAGE_COUNTS, CAUSE_COUNTS = "matched_outcomes.csv", "stage_counts.csv", "cause_counts.csv"
 """A folder with a table of the first name is published counts, not rows."""
 
+NOT_EXCLUDED = ("", "none", "null", "nan")
+"""What `excluded` says, besides the words for false, where an episode is counted."""
+WORDS: dict[str, bool] = {word: True for word in ("true", "t", "yes", "y", "1", "1.0")}
+WORDS |= {word: False for word in ("false", "f", "no", "n", "0", "0.0")}
+"""Words for true and false, in lower case."""
+
+Fault = tuple[str, str]
+"""A column, and what is wrong with its cell."""
 Where = str | Path | Sequence[str | Path] | Mapping[str, Any]
 
 
@@ -40,7 +50,8 @@ Where = str | Path | Sequence[str | Path] | Mapping[str, Any]
 class Records:
     """Rows of every file, and what was said on the way. ``places``: file and line of each row.
 
-    ``refused`` holds a sentence for each row or file that was left out; ``notes`` what a reader of a result must know.
+    ``refused`` says which rows and files were left out and why: of many rows with one fault in one column of a file the
+    first few, and a count. ``notes`` are what a reader of a result must know.
     """
 
     rows: tuple[dict[str, Any], ...]
@@ -70,17 +81,18 @@ class Records:
         """Indexes of a policy's rows. InputError where there are none."""
         if policy not in self.policies:
             raise InputError(
-                f"records: no policy '{policy}', found {', '.join(self.policies)}; expected one of these; "
+                f"records: no policy '{policy}', found {shortened(self.policies, 20)}; expected one of these; "
                 "correct a=... or b=..."
             )
         return [k for k, row in enumerate(self.rows) if row["policy"] == policy]
 
 
-def read_records(where: Where, *, columns: Mapping[str, str] | None = None) -> Records:
+def read_records(where: Where, *, columns: Mapping[str, str] | None = None, names: Collection[str] = ()) -> Records:
     """Records of a file, a glob, a folder, a list of these, ``bundled:NAME``, or {policy: any of these}.
 
     ``columns`` names columns that are called something else in the files: {"policy": "group"}. A row with a cell that
-    cannot be is left out, and so is a file of a folder that holds no records; each is told in ``refused``.
+    cannot be is left out, and so is a file of a folder that holds no records; ``refused`` tells which. Policies, tasks,
+    causes, episodes, seeds and what names a start are text, the same from every format; so are columns in ``names``.
 
     Raises:
         InputError: nothing there, no file that can be read, or no column that says which policy it was.
@@ -89,9 +101,10 @@ def read_records(where: Where, *, columns: Mapping[str, str] | None = None) -> R
     places: list[str] = []
     refused: list[str] = []
     notes: list[str] = []
+    text = {*NAMES, *names, *(old for new, old in (columns or {}).items() if new in NAMES)}
     for policy, path, alone in _files(where):
         try:
-            table = read_table(path)
+            table = read_table(path, names=text)
             made = _records(table, policy, columns or {}, notes)
         except InputError as error:
             if alone:
@@ -99,12 +112,14 @@ def read_records(where: Where, *, columns: Mapping[str, str] | None = None) -> R
             refused.append(str(error))
             continue
         refused += table.refused
+        faults: dict[str, list[str]] = {}
         for place, row, fault in made:
             if fault:
-                refused.append(f"{place}: {fault}; the row is left out")
+                faults.setdefault(fault[0], []).append(f"{place}: {fault[1]}; the row is left out")
             else:
                 places.append(place)
                 rows.append(row)
+        refused += [told for sentences in faults.values() for told in few(path, sentences)]
     if not rows:
         why = f": {refused[0]}" if refused else "; check the path"
         raise InputError(f"records {where}: no row could be read, expected a row an episode{why}")
@@ -121,12 +136,18 @@ def _files(where: Where, policy: str | None = None) -> Iterator[tuple[str | None
             yield from _files(of_policy, str(name))
         return
     if not isinstance(where, (str, Path)):
+        if not isinstance(where, Sequence):
+            raise InputError(
+                f"records: found {where!r}, expected a path, a list of paths, or a path a policy; correct the setting"
+            )
         if not where:
             raise InputError("records: the list of files is empty; expected at least one; name a file or a folder")
         for one in where:
             yield from _files(one, policy)
         return
     text = str(where)
+    if not text.strip():
+        raise InputError("records: the path is empty, expected a file, a folder or a glob; give records=PATH")
     if text.startswith(BUNDLED):
         path = Path(str(resources.files("jaxeval"))) / "data" / text.removeprefix(BUNDLED)
         if not path.exists():
@@ -170,7 +191,7 @@ def _inside_or_none(path: Path) -> list[tuple[Path, bool]]:
 
 def _records(
     table: Table, policy: str | None, renamed: Mapping[str, str], notes: list[str]
-) -> list[tuple[str, dict[str, Any], str]]:
+) -> list[tuple[str, dict[str, Any], Fault | None]]:
     """(file and line, row, what is wrong with it if anything) of every record."""
     if is_counts(table):
         rows, said = rows_of_counts(table)
@@ -178,14 +199,23 @@ def _records(
         if all(p.is_file() for p in beside):
             rows = with_stages(rows, table, *(read_table(p) for p in beside))
         notes += said
-        return [(str(table.path), row, "") for row in rows]
+        return [(str(table.path), row, None) for row in rows]
     names = _names(table, renamed, policy, notes)
+    old = next((old for old, new in names.items() if new == "policy"), None)
+    own = dict.fromkeys(str(found[old]) for found in table.rows if found[old] is not None) if old and policy else {}
+    if len(own) > 1:
+        notes.append(f"{table.path}: all is read as {policy} as asked, though its `{old}` says {shortened(list(own))}")
     out = []
+    odd: Counter[tuple[str, str]] = Counter()
     for k, found in enumerate(table.rows):
         row = {new: found[old] for old, new in names.items()}
         if policy is not None:
             row["policy"] = policy
-        out.append((table.where(k), row, _put_right(row)))
+        out.append((table.where(k), row, _put_right(row, odd)))
+    notes += [
+        f"{table.path}: {key} is {value} in {n} of {len(table)} rows, expected a finite number; it is unknown there"
+        for (key, value), n in odd.items()
+    ]
     return out
 
 
@@ -213,49 +243,64 @@ def _names(table: Table, renamed: Mapping[str, str], policy: str | None, notes: 
     return names
 
 
-def _put_right(row: dict[str, Any]) -> str:
-    """Gives every known column of a row its type, and says what cannot be, if anything."""
-    fault = "" if row.get("policy") is not None else "policy is empty, expected the policy's name; fill the cell"
+def _put_right(row: dict[str, Any], odd: Counter[tuple[str, str]]) -> Fault | None:
+    """Gives every known column of a row its type; returns what cannot be, if anything.
+
+    Numbers that are not finite are unknown; ``odd`` counts them by column and by what was found.
+    """
+    fault: Fault | None = None
     for key, value in row.items():
         if value is None:
             continue
-        if key in TEXT:
-            row[key] = _name(value)
+        if key in NAMES:
+            row[key] = name_of(value)
         elif key in NUMBERS:
-            row[key] = _number(value)
-            if row[key] is None:
-                fault = f"{key} is {value!r}, expected a number; correct the cell"
+            number = row[key] = _number(value)
+            if number is None:
+                hint = "correct the cell" + ("" if key == "Q" else ", or rename the column and name it with by=...")
+                fault = key, f"{key} is {value!r}, expected a number; {hint}"
+            elif not math.isfinite(number):
+                odd[key, repr(value)] += 1
+                row[key] = None
         elif key in SUCCESS or key.startswith(STAGE):
-            row[key] = _truth(value)
+            row[key] = truth_of(value)
             if row[key] is None:
-                fault = f"{key} is {value!r}, expected true, false, 1, 0 or nothing; correct the cell"
+                fault = key, f"{key} is {value!r}, expected true, false, yes, no, 1, 0 or nothing; correct the cell"
         elif key == "excluded":
-            truth = _truth(value)
-            row[key] = (str(value) if truth is None else "excluded" if truth else None) or None
+            row[key] = _reason(value)
     for key in ("task", "training_seed", "episode", "initial_condition_id", "initial_condition_hash", *SUCCESS):
         row.setdefault(key, None)
+    if row.get("policy") is None:
+        return "policy", "policy is empty, expected the policy's name; fill the cell"
     return fault
 
 
 def _number(value: Any) -> float | int | None:
     if isinstance(value, str):
         try:
-            return float(value)
+            return None if "_" in value else float(value)
         except ValueError:
             return None
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _name(value: Any) -> str:
-    """A name as text: 3, 3.0 and "3" are one."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def _reason(value: Any) -> str | None:
+    """Why an episode is not counted; None where it is."""
+    truth, text = truth_of(value), str(value).strip()
+    if truth is False or text.lower() in NOT_EXCLUDED:
+        return None
+    return "excluded" if truth else text
 
 
-def _truth(value: Any) -> bool | None:
-    """True or False where the cell says so, else None."""
+def truth_of(value: Any) -> bool | None:
+    """What a cell says: true/false, yes/no (also t, f, y, n) in any case, 1 and 0 as number or text; else None.
+
+    >>> [truth_of(cell) for cell in (True, "No", 1.0, "0", 2, "perhaps", None)]
+    [True, False, True, False, None, None, None]
+    """
     if isinstance(value, str):
-        return {"true": True, "false": False, "1": True, "0": False}.get(value.strip().lower())
-    return bool(value) if value in (0, 1) else None
+        return WORDS.get(value.strip().lower())
+    return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
 
 
 def _unknown(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -268,34 +313,41 @@ def _unknown(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def without_repeats(
-    rows: Sequence[Mapping[str, Any]], keep: Sequence[int], conditions: Sequence[str]
+    rows: Sequence[Mapping[str, Any]], keep: Sequence[int], conditions: Sequence[str], *, success: str | None = None
 ) -> tuple[list[int], list[str]]:
-    """The indexes ``keep`` less those of a run that was there before, and a sentence for each policy that had some.
+    """The indexes ``keep`` with every run once, and a sentence for each policy of which some were there more often.
 
     A run is (policy, training seed, task, conditions, start); the start is the initial condition's id, else the
-    episode. Rows without either are all kept.
+    episode. Of a run that was repeated the first row stays that counts: not excluded, and its ``success`` (None: either
+    of the two) known; where none counts, the first. Rows without a start are all kept.
     """
-    seen: dict[tuple[Any, ...], int] = {}
-    kept: list[int] = []
-    repeats: dict[str, list[str]] = {}
-    differing: dict[str, int] = {}
+    wanted = SUCCESS if success is None else (success,)
+
+    def counts(k: int) -> bool:
+        return rows[k].get("excluded") is None and any(rows[k][s] is not None for s in wanted)
+
+    runs: dict[tuple[Any, ...], list[int]] = {}
     for k in keep:
         row = rows[k]
         start = row["initial_condition_id"] if row["initial_condition_id"] is not None else row["episode"]
         key = (row["policy"], row["training_seed"], row["task"], *(row.get(c) for c in conditions), start)
-        if start is None or key not in seen:
-            seen[key] = k
-            kept.append(k)
-            continue
-        repeats.setdefault(row["policy"], []).append(str(start))
-        first = rows[seen[key]]
-        differing[row["policy"]] = differing.get(row["policy"], 0) + any(first[s] != row[s] for s in SUCCESS)
+        runs.setdefault(key if start is not None else (k,), []).append(k)
+    kept: set[int] = set()
+    starts: dict[str, list[str]] = {}
+    differing: Counter[str] = Counter()
+    for key, run in runs.items():
+        best = next((k for k in run if counts(k)), run[0])
+        kept.add(best)
+        if len(run) > 1:
+            policy = rows[best]["policy"]
+            starts.setdefault(policy, []).extend([str(key[-1])] * (len(run) - 1))
+            differing[policy] += sum(counts(k) and any(rows[k][s] != rows[best][s] for s in wanted) for k in run)
     said = [
-        f"{policy}: {len(starts)} rows repeat a run of the same seed, task, condition and start "
-        f"({shortened(starts)}), {differing[policy]} of them with another outcome; the first of each is kept"
-        for policy, starts in repeats.items()
+        f"{policy}: {len(of)} rows repeat a run of the same seed, task, condition and start ({shortened(of)}), "
+        f"{differing[policy]} of them with another outcome; of each the first that counts is kept"
+        for policy, of in starts.items()
     ]
-    return kept, said
+    return [k for k in keep if k in kept], said
 
 
 def shortened(names: Sequence[str], n: int = 5) -> str:

@@ -50,7 +50,7 @@ class AgreementRow:
 
 @dataclass(frozen=True)
 class Agreed:
-    """Everything `agree` found. ``metrics``: columns compared, "-name" where lower is better.
+    """Everything `agree` found. ``metrics``: columns compared, "-name" where lower is better; ``level``: of intervals.
 
     ``held_out`` and ``coefficients`` are rows of `jaxeval.run.holdouts`: metrics as predictors of success.
     """
@@ -60,6 +60,7 @@ class Agreed:
     notes: tuple[str, ...]
     held_out: tuple[dict[str, Any], ...] = ()
     coefficients: tuple[dict[str, Any], ...] = ()
+    level: float = 0.95
 
     def of(self, quantity: str, **fields: Any) -> list[AgreementRow]:
         """Rows of a quantity whose fields are these."""
@@ -81,7 +82,10 @@ def table(agreed: Agreed) -> str:
         blocks.append(f"{title}\n" + plain_text(rows))
     blocks += [f"{caption}\n" + plain_text(rows, columns) for _, caption, rows, columns in _predictors(agreed)]
     why = dict.fromkeys(r.status for r in agreed.rows if r.value is None)
-    notes = [*(f"undefined: {status}" for status in why), *(f"note: {note}" for note in agreed.notes)]
+    warned = [
+        f"warning: {r.quantity}, {r.scope}: {r.status}" for r in raters if r.value is not None and r.status != "ok"
+    ]
+    notes = [*(f"undefined: {status}" for status in why), *warned, *(f"note: {note}" for note in agreed.notes)]
     return "\n\n".join([*blocks, "\n".join(notes)]).rstrip()
 
 
@@ -95,7 +99,7 @@ def latex(agreed: Agreed) -> str:
                 "coefficient": r.quantity,
                 "executions": r.scope,
                 "value": _shown(r),
-                "95 % interval": _interval(r),
+                f"{100 * agreed.level:g} % interval": _interval(r),
                 "n": r.n,
             }
             for r in raters
@@ -205,11 +209,16 @@ def figure(agreed: Agreed) -> Figure:
 def write(agreed: Agreed, out: str | Path) -> tuple[Path, Path, Path]:
     """agreement.csv (every number in full), agreement.tex, agreement.png in a folder; returns their paths.
 
-    Metrics as predictors stand in holdouts.csv and coefficients.csv, and in the same .tex.
+    Metrics as predictors stand in holdouts.csv and coefficients.csv, and in the same .tex; where there are none, those
+    of an earlier run are removed.
     """
     folder = Path(out)
-    for name, _, rows, _ in _predictors(agreed):
-        write_csv(folder / f"{name}.csv", rows)
+    made = {name: rows for name, _, rows, _ in _predictors(agreed)}
+    for name in ("holdouts", "coefficients"):
+        if name in made:
+            write_csv(folder / f"{name}.csv", made[name])
+        else:
+            (folder / f"{name}.csv").unlink(missing_ok=True)
     return (
         write_csv(folder / "agreement.csv", [vars(r) for r in agreed.rows]),
         write_whole(folder / "agreement.tex", latex(agreed).encode()),

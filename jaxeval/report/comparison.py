@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ FIGURES = ("success", "difference", "pairs", "stages", "causes")
 PAIRS_N, CELLS_N, PANELS_N, CAUSES_N = 3, 4, 6, 8
 """2x2 pictures; conditions whose stages are drawn; panels of a figure; causes told apart in a figure."""
 CORRECTIONS = {"holm": "Holm's method", "bh": "Benjamini and Hochberg's method"}
+LINES_N = 12
+"""Lines of each kind that a terminal shows below the table."""
 BETWEEN = " | "
 """Stands between the remarks of a cell."""
 REST, SUCCEEDED = "other", "success"
@@ -89,8 +93,61 @@ def printed_columns(comparison: Comparison) -> list[Column]:
 
 
 def printed(comparison: Comparison) -> str:
-    """The table as text for a terminal."""
-    return plain_text(_printed(comparison), printed_columns(comparison))
+    """What a terminal shows: the table, decreases and pooled differences, and what must be known of the cells."""
+    c = comparison
+    parts = [plain_text(_printed(c), printed_columns(c))]
+    parts += [_lines(f"decreases by {c.by}, points [interval]", [_decrease(c, row) for row in c.decreases])]
+    parts += [_lines("pooled, a - b in points [interval]", [_pooled(row) for row in c.pooled])]
+    told = [*_unpaired(c), *_first_of_each(_remarks(c)), *_first_of_each([("", line) for line in _beside(c)])]
+    parts += [_lines("remarks", told)]
+    return "\n\n".join(part.rstrip("\n") for part in parts if part)
+
+
+def _lines(heading: str, lines: list[str]) -> str:
+    """A heading with its lines, LINES_N at most; nothing where there are none."""
+    if not lines:
+        return ""
+    more = [f"and {len(lines) - LINES_N} more, in the report"] if len(lines) > LINES_N else []
+    return "\n".join([f"{heading}:", *(f"  {line}" for line in [*lines[:LINES_N], *more])])
+
+
+def _decrease(c: Comparison, row: Row) -> str:
+    """How much two policies lose, in a line."""
+    task = [str(row["task"])] if row["task"] is not None else []
+    rest = ", ".join([*task, *(f"{k} {shown(row[k])}" for k in c.conditions if row.get(k) is not None)])
+    losses = ", ".join(f"{row[s]} loses {100 * row[f'{s}_decrease']:.1f}" for s in "ab")
+    more = f"{row['b']} by {points(row['difference'], row['low'], row['high'])} more"
+    way = f"{c.by} {shown(row['from'])} to {shown(row['to'])}"
+    return f"{', '.join(p for p in (rest, way) if p)}: {losses}; {more}{_how(row)}: {row['verdict']}"
+
+
+def _how(row: Row) -> str:
+    told = [*(["unpaired"] if row["pairing"] == "unpaired" else []), *([row["how"]] if row.get("how") else [])]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _pooled(row: Row) -> str:
+    """One pooled difference, in a line."""
+    left = f", {row['left_out_n']} unpaired left out" if row["left_out_n"] else ""
+    where = f"{row['task']}, " if row["task"] is not None else ""
+    told = points(row["difference"], row["low"], row["high"])
+    return f"{where}{row['a']} - {row['b']}: {told} over {row['strata_n']} cells{left} ({row['how']}): {row['verdict']}"
+
+
+def _first_of_each(remarks: list[tuple[str, str]]) -> list[str]:
+    """Of remarks that differ in their numbers only the first, and how many more there are."""
+    alike: dict[str, list[str]] = {}
+    for where, note in remarks:
+        alike.setdefault(re.sub(r"\d+", "#", note), []).append(f"{where}: {note}" if where else note)
+    return [same[0] + (f" [and {len(same) - 1} like it]" if len(same) > 1 else "") for same in alike.values()]
+
+
+def _unpaired(c: Comparison) -> list[str]:
+    """How many cells could not be compared in pairs though pairs were wished for."""
+    n = sum(row["pairing"] == "unpaired" for row in c.cells)
+    if not n or c.settings["pairing"] == "none":
+        return []
+    return [f"{n} of {len(c.cells)} cells are compared as unpaired, which tells less; why is said of each"]
 
 
 def _printed(comparison: Comparison) -> list[dict[str, Any]]:
@@ -108,14 +165,20 @@ def _in_words(row: Row) -> dict[str, str]:
     """Rates in percent, differences in points, with their intervals."""
     paired = row["pairing"] == "paired"
     seen = row["difference"] is not None
+    boot = seen and row.get("bootstrap_low") is not None
     return {
         **{f"{side}_told": _percent(row, side) for side in "ab"},
         "counts": f"{row['both']}/{row['a_only']}/{row['b_only']}/{row['neither']}" if paired else "unpaired",
         "difference_told": f"{100 * row['difference']:+.1f}" if seen else "–",
         "interval_told": _interval(row["low"], row["high"]) if seen else "",
-        "seeds_told": "" if row.get("seeds_low") is None else _interval(row["seeds_low"], row["seeds_high"]),
-        "bootstrap_told": _interval(row["bootstrap_low"], row["bootstrap_high"]) if paired and seen else "",
+        "seeds_told": f"{row['seeds_n']} seeds and starts" if _over_seeds(row) else "",
+        "bootstrap_told": _interval(row["bootstrap_low"], row["bootstrap_high"]) if boot else "",
     }
+
+
+def _over_seeds(row: Row) -> bool:
+    """Whether a row's interval is over training seeds and starts."""
+    return row.get("seeds_p") is not None
 
 
 def _percent(row: Row, side: str) -> str:
@@ -140,11 +203,22 @@ def points(value: float, low: float, high: float) -> str:
 
 def _caption(c: Comparison) -> str:
     level = f"{100 * c.settings['level']:g} %"
+    seeds = any(map(_over_seeds, c.cells))
+    over = "; where several training seeds ran, intervals over seeds and starts and no p" if seeds else ""
     return (
         f"Success ({c.success}) of {c.a} (a) and {', '.join(c.bs)} (b): k of n with {level} Wilson intervals; matched "
         f"outcomes; differences with {level} intervals (Tango's where paired, Newcombe's where not); p of exact "
-        f"McNemar tests (Boschloo's where unpaired), corrected over all rows ({c.settings['correction']})."
+        f"McNemar tests ({_unpaired_tests(c)} where unpaired), corrected over all rows "
+        f"({c.settings['correction']}){over}."
     )
+
+
+def _unpaired_tests(c: Comparison) -> str:
+    """The tests of unpaired cells, in words."""
+    score = any(row.get("test") == "score" for row in c.cells)
+    exact = any(row.get("test") == "Boschloo" for row in c.cells)
+    names = [*(["Boschloo's"] if exact or not score else []), *(["the two-proportion score test's"] if score else [])]
+    return names[0] + (f", with many runs {names[1]}" if len(names) > 1 else "")
 
 
 # --------------------------------------------------------------------------------------------------------- the figures
@@ -249,7 +323,7 @@ def _cause_panels(c: Comparison) -> tuple[list[tuple[str, list[dict[str, Any]]]]
 
 
 def _number_first(value: Any) -> tuple[int, Any]:
-    return (0, value) if isinstance(value, (int, float)) else (1, str(value))
+    return (0, value) if isinstance(value, (int, float)) and not math.isnan(value) else (1, str(value))
 
 
 # ------------------------------------------------------------------------------------------------------------ the page
@@ -265,7 +339,7 @@ def _context(c: Comparison) -> dict[str, Any]:
     numbers += [(sum(v.startswith("not ") for v in verdicts), "cells: not distinguishable")]
     return {
         "c": c, "rows": rows, "numbers": numbers, "has_tasks": any(r["task"] for r in rows),
-        "has_seeds": any(r["seeds_told"] for r in rows),
+        "has_seeds": any(r["seeds_told"] for r in rows), "unpaired_tests": _unpaired_tests(c), "unpaired": _unpaired(c),
         "conditions": list(c.conditions), "remarks": _remarks(c), "beside": _beside(c), "points": points,
         "level": f"{100 * c.settings['level']:g} %", "margin": f"{100 * c.settings['margin']:g}", "shown": shown,
         "correction": CORRECTIONS[c.settings["correction"]], "settings": sorted(c.settings.items()),

@@ -63,10 +63,10 @@ def _style(name: str, policies: Sequence[str]) -> dict[str, Any]:
 
 
 def positions(levels: Sequence[Any]) -> tuple[np.ndarray, list[str], bool]:
-    """Where levels stand on an axis, their names, and whether the axis is one of numbers."""
-    if levels and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in levels):
+    """Where levels stand on an axis, their names, and whether the axis is one of (finite) numbers."""
+    if levels and all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in levels):
         return np.asarray(levels, float), [f"{v:g}" for v in levels], True
-    return np.arange(len(levels), dtype=float), [str(v) for v in levels], False
+    return np.arange(len(levels), dtype=float), [f"{v:g}" if isinstance(v, float) else str(v) for v in levels], False
 
 
 def _level_axis(ax: Axes, levels: Sequence[Any], name: str) -> None:
@@ -166,7 +166,8 @@ def draw_pairs(ax: Axes, row: Row, name: str) -> None:
 
 def _told(row: Row) -> str:
     d, low, high = (100 * row[k] for k in ("difference", "low", "high"))
-    return f"{d:+.0f} [{low:+.0f}, {high:+.0f}] points, p = {row['p']:.2g}"
+    ending = f"p = {row['p']:.2g}" if row["p"] is not None else f"{row['seeds_n']} training seeds"
+    return f"{d:+.0f} [{low:+.0f}, {high:+.0f}] points, {ending}"
 
 
 def _square(x: float, y: float, colour: Any) -> Any:

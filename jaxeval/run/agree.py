@@ -8,25 +8,28 @@ have these.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.records import ALIASES, truth_of
+from jaxeval.io.records import SUCCESS as RECORDED
 from jaxeval.io.tables import Table, read_table
 from jaxeval.report.agreement import ALL, OVERALL, SUCCESSES, Agreed, AgreementRow
-from jaxeval.run.holdouts import coefficients, held_out
+from jaxeval.run.holdouts import coefficients, compiled, filled, held_out, listed
 from jaxeval.stats.agreement import alpha_bootstrap, icc_2_1, icc_2_k
 from jaxeval.stats.calibration import auroc
 from jaxeval.stats.estimate import Status
 from jaxeval.stats.ranking import EXACT_N, exact_p, kendall, permutation_p, spearman
 
-SUCCESS = ("success_at_end", "success_once", "success")
+SUCCESS = (*RECORDED, *(name for name, of in ALIASES.items() if of in RECORDED))
 POLICY = ("policy", "group")
 KEYS = ("episode", "task", "policy")
 LOWER_IS_BETTER = (
@@ -36,8 +39,9 @@ LOWER_IS_BETTER = (
 )  # fmt: skip
 """Metrics that are compared with their sign turned, so that a positive agreement is always the wanted one."""
 DEFAULTS = ("smoothness.", "kinematic.")
-PERMUTED_N, KENDALL_N = 200, 5000
-"""Rows up to which p of rho comes from random orders, and tau is computed at all (its work grows with the square)."""
+PERMUTED_N, PERMUTATIONS_N, KENDALL_N = 200, 9999, 5000
+"""Rows up to which p of rho comes from random orders, and their number; rows up to which tau is computed at all, as its
+work grows with the square."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Settings:
     level: float = 0.95
     resamples_n: int = 2000
     seed: int = 0
-    lower: tuple[str, ...] = ()
+    lower: str | Sequence[str] = ()
 
     def check(self) -> Settings:
         """The settings themselves, if they can be; InputError with one sentence if not."""
@@ -77,11 +81,11 @@ def agree(
     metrics: str | Path | Sequence[str | Path],
     ratings: str | Path | None = None,
     *,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     success: str | None = None,
     holdout: str | None = None,
-    fit: Sequence[Any] | None = None,
-    given: Sequence[str] = (),
+    fit: Any = None,
+    given: str | Sequence[str] = (),
     settings: Settings | None = None,
 ) -> Agreed:
     """Agreement of raters and of metrics with them; without ratings, of metrics with success.
@@ -92,13 +96,14 @@ def agree(
     the metrics (None: Q, and those of smoothness and kinematics), ``success`` the column that says it.
 
     ``holdout`` names a column (speed, policy, training_seed): each metric predicts success on levels of it that it was
-    not fitted on, or on all but the levels in ``fit``. ``given`` names columns to condition a logistic model on.
+    not fitted on, or on all but the levels in ``fit``. ``given`` names columns to condition a logistic model on. A list
+    of one may be that one alone.
 
     Raises:
         InputError: a table that cannot be read or joined, fewer than two raters, no metric, or what `held_out` and
             `coefficients` refuse.
     """
-    settings = (settings or Settings()).check()
+    settings, given = (settings or Settings()).check(), listed(given) or ()
     files = [metrics] if isinstance(metrics, (str, Path)) else list(metrics)
     if not files:
         raise InputError("metrics is empty, expected at least one table of scores; give metrics=FILE")
@@ -107,7 +112,8 @@ def agree(
     rated = None if ratings is None else read_table(ratings)
     notes += [] if rated is None else list(rated.refused)
     merged = _merged(tables)
-    chosen = _metrics(tables, columns)
+    chosen = _metrics(tables, listed(columns))
+    _refuse_unknown(listed(settings.lower) or (), chosen)
     joined = _joined(merged, chosen, _success(tables, success), settings)
     if fit is not None and holdout is None:
         raise InputError("fit is given without holdout, expected the column that its levels are of; give holdout=NAME")
@@ -127,7 +133,7 @@ def agree(
     if len(merged) > KENDALL_N:
         notes.append(f"Kendall's correlation is left out wherever it would compare more than {KENDALL_N} executions")
     told = tuple([*notes, *joined.notes])
-    return Agreed(tuple(rows), tuple(joined.metrics), told, tuple(predicted), tuple(slopes))
+    return Agreed(tuple(rows), tuple(joined.metrics), told, tuple(predicted), tuple(slopes), settings.level)
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -184,6 +190,15 @@ def _metrics(tables: Sequence[Table], columns: Sequence[str] | None) -> list[str
     return chosen
 
 
+def _refuse_unknown(lower: Sequence[str], chosen: Sequence[str]) -> None:
+    """InputError where a metric that is lower when better is none."""
+    if lost := [name for name in lower if name not in chosen]:
+        raise InputError(
+            f"lower: there is no metric {', '.join(lost)}, found {', '.join(chosen)}; correct the setting, or name the "
+            "metric in columns too"
+        )
+
+
 def _numbers(tables: Sequence[Table], name: str) -> bool:
     """Whether a column holds numbers, and nothing else that is known."""
     found = [row[name] for t in tables if name in t.columns for row in t.rows if row[name] is not None]
@@ -212,7 +227,7 @@ def _joined(
     merged: dict[tuple[str, ...], dict[str, Any]], chosen: Sequence[str], success: str | None, settings: Settings
 ) -> _Joined:
     rows = list(merged.values())
-    turned = {name: name in LOWER_IS_BETTER or name in settings.lower for name in chosen}
+    turned = {name: name in LOWER_IS_BETTER or name in (listed(settings.lower) or ()) for name in chosen}
     notes = [f"{name}: lower is better, compared with its sign turned" for name in chosen if turned[name]]
     if success is None:
         notes.append(f"no column says success ({' or '.join(SUCCESS)}); nothing is told of successes alone")
@@ -221,7 +236,19 @@ def _joined(
         * (-1.0 if turned[name] else 1.0)
         for name in chosen
     }
-    truth = [_truth(r.get(success)) if success else None for r in rows]
+    for name in chosen:
+        known = [r[name] for r in rows if r.get(name) is not None]
+        if odd := sum(not math.isfinite(v) for v in known):
+            notes.append(f"{name}: {odd} of {len(known)} values are infinite or no number; they are left out")
+    truth = [truth_of(r.get(success)) if success else None for r in rows]
+    unread = [
+        r[success] for r, t in zip(rows, truth, strict=True) if success and t is None and r.get(success) is not None
+    ]
+    if unread:
+        notes.append(
+            f"{success}: {len(unread)} of {len(rows)} executions say {unread[0]!r} or the like, neither true nor "
+            "false; their success is taken as unknown"
+        )
     return _Joined(
         task=np.array([key[1] for key in merged], object),
         policy=np.array([key[2] for key in merged], object),
@@ -233,10 +260,6 @@ def _joined(
 
 def _float(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else math.nan
-
-
-def _truth(value: Any) -> bool | None:
-    return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
 
 
 def _with_ratings(joined: _Joined, merged: dict[tuple[str, ...], dict[str, Any]], rated: Table) -> _Joined:
@@ -335,18 +358,24 @@ def _of_raters(joined: _Joined, settings: Settings) -> Iterable[AgreementRow]:
     """Agreement of the raters with each other, of all executions and of successes alone."""
     assert joined.ratings is not None
     key = jax.random.key(settings.seed)
-    made: list[tuple[str, Callable[..., Any]]] = [("ICC(2,1)", jax.jit(icc_2_1)), ("ICC(2,k)", jax.jit(icc_2_k))]
-    for scale in ("nominal", "ordinal", "interval"):
-        of = partial(alpha_bootstrap, scale=scale, resamples_n=settings.resamples_n)
-        made.append((f"alpha ({scale})", partial(jax.jit(of), key)))
+    ratings = filled(np.nan_to_num(joined.ratings))
+    measure = compiled(_agreements, len(ratings), "resamples_n")
     for scope, mine in _scopes(joined):
-        there = _filled(np.isfinite(joined.ratings) & mine[:, None])
-        for quantity, of in made:
-            r = of(_filled(np.nan_to_num(joined.ratings)), there, level=settings.level)
+        there = filled(np.isfinite(joined.ratings) & mine[:, None])
+        found = measure(key, ratings, there, level=settings.level, resamples_n=settings.resamples_n)
+        for quantity, r in found.items():
             n = int(r.items_n)
             ends = (r.value, r.low, r.high)
             where = ("each other", "ratings", scope, "", OVERALL)
             yield _row(quantity, where, n, int(mine.sum()) - n, ends, None, "", r.status)
+
+
+def _agreements(key: Any, ratings: Any, valid: Any, *, level: Any, resamples_n: int) -> dict[str, Any]:
+    """Every coefficient of the raters' agreement, by name."""
+    bootstrap = partial(alpha_bootstrap, key, ratings, valid, level=level, resamples_n=resamples_n)
+    alphas = {f"alpha ({scale})": bootstrap(scale=scale) for scale in ("nominal", "ordinal", "interval")}
+    iccs = {"ICC(2,1)": icc_2_1(ratings, valid, level=level), "ICC(2,k)": icc_2_k(ratings, valid, level=level)}
+    return iccs | alphas
 
 
 def _with_raters(joined: _Joined, settings: Settings) -> Iterable[AgreementRow]:
@@ -358,8 +387,7 @@ def _with_raters(joined: _Joined, settings: Settings) -> Iterable[AgreementRow]:
     for scope, mine in _scopes(joined):
         for task in [OVERALL, *_names(joined.task)]:
             rows = mine & ((joined.task == task) | (task == OVERALL))
-            for name, values in joined.metrics.items():
-                yield from _ranked(values, mean, rows, settings, ("mean rating", name, scope, "", task))
+            yield from _ranked(joined.metrics, mean, rows, settings, ("mean rating", scope, "", task))
 
 
 def _with_success(joined: _Joined, tables: Sequence[Table], settings: Settings) -> Iterable[AgreementRow]:
@@ -373,21 +401,13 @@ def _with_success(joined: _Joined, tables: Sequence[Table], settings: Settings) 
     if not known.all():
         joined.notes.append(f"success unknown in {int((~known).sum())} of {known.size} executions; they are left out")
     won = np.array([s is True for s in joined.success])
-    of_area = jax.jit(auroc)
     tasks, policies = _names(joined.task), _names(joined.policy)
     cells = [("", OVERALL), *(("", t) for t in tasks), *((p, OVERALL) for p in policies)]
     cells += [(p, t) for p in policies for t in tasks]
     for policy, task in dict.fromkeys(cells):
         rows = known & ((joined.policy == policy) | (policy == "")) & ((joined.task == task) | (task == OVERALL))
-        if not rows.any():
-            continue
-        for name, values in joined.metrics.items():
-            there = rows & np.isfinite(values)
-            a = of_area(*map(_filled, (np.where(there, values, 0.0), won, there)), level=settings.level)
-            n, lost = int(there.sum()), int(rows.sum() - there.sum())
-            where = (f"success ({int(a.successes_n)} of {n})", name, ALL, policy, task)
-            yield _row("AUROC", where, n, lost, (a.value, a.low, a.high), None, "", a.status)
-            yield from _ranked(values, won.astype(float), rows, settings, ("success", name, ALL, policy, task))
+        if rows.any():
+            yield from _ranked(joined.metrics, won, rows, settings, ("success", ALL, policy, task))
 
 
 def _scopes(joined: _Joined) -> list[tuple[str, np.ndarray]]:
@@ -402,33 +422,88 @@ def _names(column: np.ndarray) -> list[str]:
     return names if len(names) > 1 else []
 
 
-_spearman, _kendall, _exact = jax.jit(spearman), jax.jit(kendall), jax.jit(exact_p, static_argnames="of")
-_permuted = jax.jit(permutation_p)
-
-
 def _ranked(
-    values: np.ndarray, truth: np.ndarray, rows: np.ndarray, settings: Settings, where: tuple[str, str, str, str, str]
+    metrics: dict[str, np.ndarray],
+    truth: np.ndarray,
+    rows: np.ndarray,
+    settings: Settings,
+    where: tuple[str, str, str, str],
 ) -> Iterable[AgreementRow]:
-    """Spearman and Kendall of a metric with what it should follow, over some rows."""
-    there = rows & np.isfinite(values) & np.isfinite(truth)
-    n, lost = int(there.sum()), int(rows.sum() - there.sum())
-    x, y, there = map(_filled, (np.where(there, values, 0.0), np.where(there, truth, 0.0), there))
-    for quantity, of, made in (("Spearman", "spearman", _spearman), ("Kendall", "kendall", _kendall)):
-        if of == "kendall" and n > KENDALL_N:
-            continue
-        r = made(x, y, there, level=settings.level)
-        p, how = r.p, "t" if of == "spearman" else "normal"
-        if int(r.status) == Status.OK.code and n <= EXACT_N:
-            p, how = _exact(x, y, there, of=of).p, "all orders"
-        elif int(r.status) == Status.OK.code and of == "spearman" and n <= PERMUTED_N:
-            p, how = _permuted(jax.random.key(settings.seed), x, y, there).p, "9999 random orders"
-        yield _row(quantity, where, n, lost, (r.value, r.low, r.high), p, how, r.status)
+    """Every metric held against the truth over some rows: AUROC where that is success, Spearman and Kendall.
+
+    ``where``: against, scope, policy, task. Metrics known of the same rows are computed together.
+    """
+    against, scope, policy, task = where
+    success = truth.dtype == bool
+    alike: dict[bytes, list[str]] = {}
+    for name, values in metrics.items():
+        alike.setdefault((rows & np.isfinite(values) & np.isfinite(truth)).tobytes(), []).append(name)
+    found: dict[str, list[AgreementRow]] = {}
+    for mask, names in alike.items():
+        there = np.frombuffer(mask, bool)
+        n, lost = int(there.sum()), int(rows.sum() - there.sum())
+        # of every metric, those not meant here left at 0: so all calls have one shape
+        x = np.stack([np.where(there & (name in names), v, 0.0) for name, v in metrics.items()])
+        y = np.where(there, truth, 0).astype(truth.dtype)
+        columns = (filled(x, 1), filled(y), filled(there))
+        taus = n <= KENDALL_N
+        made = compiled(_correlations, columns[0].shape[1], "taus")(*columns, level=settings.level, taus=taus)
+        made = jax.tree.map(np.asarray, made)
+        exact, drawn = _p_values(x[:, there], y[there], n, columns[0].shape[1], settings)
+        for name in names:
+            k = list(metrics).index(name)
+            of = {quantity: jax.tree.map(lambda v, k=k: v[k], r) for quantity, r in made.items()}
+            mine = found.setdefault(name, [])
+            told = against
+            if success:
+                told, a = f"success ({int(y.sum())} of {n})", of["AUROC"]
+                place = (told, name, scope, policy, task)
+                mine.append(_row("AUROC", place, n, lost, (a.value, a.low, a.high), None, "", a.status))
+            for quantity in ("Spearman", "Kendall") if taus else ("Spearman",):
+                r = of[quantity]
+                p, how = r.p, "t" if quantity == "Spearman" else "normal"
+                if int(r.status) == Status.OK.code and quantity in exact:
+                    p, how = exact[quantity][k], "all orders"
+                elif int(r.status) == Status.OK.code and quantity in drawn:
+                    p, how = drawn[quantity][k], f"{PERMUTATIONS_N} random orders"
+                place = (against, name, scope, policy, task)
+                mine.append(_row(quantity, place, n, lost, (r.value, r.low, r.high), p, how, r.status))
+    for name in metrics:
+        yield from found[name]
 
 
-def _filled(column: np.ndarray) -> np.ndarray:
-    """A column or table filled up with zeros to a power of two of rows, so that few lengths are compiled for."""
-    rows = max(32, 1 << (len(column) - 1).bit_length()) - len(column)
-    return np.pad(column, [(0, rows), *[(0, 0)] * (column.ndim - 1)])
+def _correlations(x: Any, y: Any, valid: Any, *, level: Any, taus: bool) -> dict[str, Any]:
+    """Of every metric x[M]: AUROC where y is success, Spearman, and Kendall if asked."""
+    ranks = [("Spearman", spearman), ("Kendall", kendall)][: 1 + taus]
+    made = {name: jax.vmap(lambda v, of=of: of(v, jnp.asarray(y, float), valid, level=level))(x) for name, of in ranks}
+    return made | ({"AUROC": jax.vmap(lambda v: auroc(v, y, valid, level=level))(x)} if y.dtype == bool else {})
+
+
+def _p_values(
+    x: np.ndarray, y: np.ndarray, n: int, places: int, settings: Settings
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """p of every metric x[M] from all orders where n rows are few, and from random ones where they are not many."""
+    if not 3 <= n <= PERMUTED_N or not (x != x[:, :1]).any() or not (y != y[0]).any():
+        return {}, {}
+    places = EXACT_N if n <= EXACT_N else min(places, filled(np.zeros(PERMUTED_N)).size)
+    x, y = (np.pad(v.astype(float), [*[(0, 0)] * (v.ndim - 1), (0, places - n)]) for v in (x, y))
+    valid = np.arange(places) < n
+    if n <= EXACT_N:
+        return {name: np.asarray(p) for name, p in compiled(_all_orders, places)(x, y, valid).items()}, {}
+    key = jax.random.key(settings.seed)
+    return {}, {"Spearman": np.asarray(_random_orders(key, x, y, valid))}
+
+
+def _all_orders(x: Any, y: Any, valid: Any) -> dict[str, Any]:
+    return {
+        "Spearman": jax.lax.map(lambda v: exact_p(v, y, valid, of="spearman").p, x),
+        "Kendall": jax.lax.map(lambda v: exact_p(v, y, valid, of="kendall").p, x),
+    }
+
+
+@jax.jit  # runs longer than it compiles
+def _random_orders(key: Any, x: Any, y: Any, valid: Any) -> Any:
+    return jax.vmap(lambda v: permutation_p(key, v, y, valid, resamples_n=PERMUTATIONS_N).p)(x)
 
 
 def _row(

@@ -13,6 +13,7 @@ from jaxeval.io.errors import InputError
 from jaxeval.io.records import STAGE, SUCCESS, Records, Where, read_records
 from jaxeval.report.comparison import BETWEEN, Comparison
 from jaxeval.run import compare_estimates as E
+from jaxeval.run import compare_seeds as S
 from jaxeval.run.compare_cells import Cell, Runs, cells_of, chosen_success, conditions_of, told_at
 from jaxeval.stats.estimate import Estimate, Status
 
@@ -56,7 +57,7 @@ def compare(
     success: str | None = None,
     pairing: Literal["required", "auto", "none"] = "required",
     pair_on: str = "initial_condition_id",
-    conditions: Sequence[str] | None = None,
+    conditions: str | Sequence[str] | None = None,
     nominal: Any = None,
     last: Any = None,
     settings: Settings | None = None,
@@ -67,18 +68,22 @@ def compare(
     ``by`` is the condition along which success is followed, ``nominal`` and ``last`` the levels between which decreases
     count (None: from 1 where it was run, else from the first; to the last). Cells whose starts match are compared in
     pairs (Tango, McNemar); the others, where ``pairing`` allows them, as unpaired (Newcombe, Boschloo), and say so.
+    Where several training seeds of a policy ran, intervals and verdicts are over seeds and starts (`compare_seeds`).
 
     Raises:
         InputError: the records cannot be read or paired, or a setting cannot be.
     """
     settings = (settings or Settings()).check()
     records = records if isinstance(records, Records) else read_records(records, columns=columns)
-    bs = [b] if isinstance(b, str) else list(b)
+    bs = [b] if isinstance(b, str) else list(dict.fromkeys(b))
     if not bs:
         raise InputError("b is empty, expected at least one policy to compare with; give b=NAME or b=[NAME,NAME]")
     used, flicker = chosen_success(records, [a, *bs], success)
     named = conditions_of(records, by, conditions)
+    if by is None and (ends := [n for n, v in (("nominal", nominal), ("last", last)) if v is not None]):
+        raise InputError(f"{ends[0]} is given and by is not, expected the condition it is a level of; give by=COLUMN")
     cells, notes = cells_of(records, a, bs, conditions=named, success=used, pairing=pairing, pair_on=pair_on)
+    decreases = list(_decreases(cells, by, (nominal, last), settings)) if by else []
     rows = _rows(cells, used, pairing, settings)
     runs = _runs(cells)
     return Comparison(
@@ -93,7 +98,7 @@ def compare(
         },
         cells=rows,
         pooled=list(_pooled(cells, settings)),
-        decreases=list(_decreases(cells, by, (nominal, last), settings)) if by else [],
+        decreases=decreases,
         stages=_stages(runs, records.stages, settings.level),
         causes=list(_causes(runs)),
         notes=[*records.notes, *([flicker] if flicker else []), *notes, *_not_nested(runs, records.stages)],
@@ -113,16 +118,24 @@ def _rows(cells: Sequence[Cell], success: str, pairing: str, settings: Settings)
         if (runs := [getattr(c, side) for c in cells])
     }
     compared = _compared(cells, s)
-    p, same = ([math.nan if row.get(k) is None else row[k] for row in compared] for k in ("p", "equivalence_p"))
+    p = [next((row[k] for k in ("p", "seeds_p") if row.get(k) is not None), math.nan) for row in compared]
+    same = [math.nan if row["equivalence_p"] is None else row["equivalence_p"] for row in compared]
     p_adjusted, same_adjusted = (E.adjusted(values, s.correction) for values in (p, same))
+    multiplier = E.multiplier(p_adjusted, s.correction, 1 - s.level)
     out = []
     for k, cell in enumerate(cells):
         row: dict[str, Any] = {"task": cell.task, **cell.at, "a": cell.a.policy, "b": cell.b.policy, "success": success}
         row |= _side("a", cell.a, _at(rates["a"], k), other) | _side("b", cell.b, _at(rates["b"], k), other)
         row |= compared[k]
-        row |= {"p_adjusted": float(p_adjusted[k]), "equivalence_p_adjusted": float(same_adjusted[k])}
+        seeds = row.get("seeds_p") is not None
+        row |= (
+            {"p_adjusted": None, "seeds_p_adjusted": float(p_adjusted[k])}
+            if seeds
+            else {"p_adjusted": float(p_adjusted[k])}
+        )
+        row["equivalence_p_adjusted"] = float(same_adjusted[k])
         row = {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in row.items()}
-        row |= _verdict(row, s)
+        row |= _verdict(row, cell, s, multiplier)
         row["note"] = BETWEEN.join(_remarks(cell, pairing))
         out.append(row)
     return out
@@ -139,21 +152,30 @@ def _compared(cells: Sequence[Cell], settings: Settings) -> list[dict[str, Any]]
             "pairing": "paired", "pairs_n": sum(counts), **counts._asdict(), "difference": told.value, "low": told.low,
             "high": told.high, "interval": "Tango score", "bootstrap_low": boot.low, "bootstrap_high": boot.high,
             "p": float(pairs.exact.p[k]), "test": "exact McNemar", "p_mid": float(pairs.mid_p.p[k]),
-            "equivalence_p": float(pairs.equivalent.p[k]), "seeds_n": len(set(cell.seeds)),
-            "status": Status.of(told.status).value,
+            "equivalence_p": float(pairs.equivalent.p[k]), "status": Status.of(told.status).value,
         })  # fmt: skip
-    if several := [k for k, c in enumerate(cells) if c.paired and len(set(c.seeds)) > 1]:
-        wide = E.by_seed([cells[k] for k in several], level=s.level, resamples_n=s.resamples_n, seed=s.seed)
-        for i, k in enumerate(several):
-            out[k] |= {"seeds_low": float(wide.low[i]), "seeds_high": float(wide.high[i])}
     if apart := [k for k, c in enumerate(cells) if not c.paired]:
-        newcombe, p = E.unpaired_cells([cells[k] for k in apart], s.level)
+        newcombe, tests = E.unpaired_cells([cells[k] for k in apart], s.level)
         for i, k in enumerate(apart):
             told = _at(newcombe, i)
             out[k] = {
                 "pairing": "unpaired", "difference": told.value, "low": told.low, "high": told.high,
-                "interval": "Newcombe", "p": p[i], "test": "Boschloo", "status": Status.of(told.status).value,
+                "interval": "Newcombe", "p": tests[i][0], "test": tests[i][1], "equivalence_p": None,
+                "status": Status.of(told.status).value,
             }  # fmt: skip
+    several = [k for k, c in enumerate(cells) if S.several_seeds(c) and c.a.rows and c.b.rows]
+    for k in several:
+        told = S.varied(S.cell_parts(cells[k]))
+        low, high = told.interval(s.level)
+        out[k] |= {
+            "low": low, "high": high, "interval": "seeds and starts (t)", "p": None, "p_mid": None, "test": None,
+            "seeds_p": told.p(), "seeds_n": max(len(seeds) for seeds in S.seeds_of(cells[k])),
+            "equivalence_p": told.equivalence_p(s.margin), "wanting": told.wanting(), "status": Status.OK.value,
+        }  # fmt: skip
+    if paired := [k for k in several if cells[k].paired]:
+        wide = S.crossed_bootstrap([cells[k] for k in paired], level=s.level, resamples_n=s.resamples_n, seed=s.seed)
+        for k, (low, high) in zip(paired, wide, strict=True):
+            out[k] |= {"bootstrap_low": low, "bootstrap_high": high}
     return out
 
 
@@ -183,39 +205,47 @@ def _remarks(cell: Cell, pairing: str) -> Iterator[str]:
     for runs in (cell.a, cell.b):
         if rule := runs.rule():
             yield rule
-    n_a, n_b = len(cell.a.rows), len(cell.b.rows)
-    if n_a != n_b:
-        over = f"the difference is over the {sum(map(int, cell.counts))} pairs" if cell.paired else "each over its own"
+    n_a, n_b, pairs_n = len(cell.a.rows), len(cell.b.rows), sum(map(int, cell.counts))
+    if n_a != n_b or (cell.paired and pairs_n != n_a):
+        over = f"the difference is over the {pairs_n} pairs" if cell.paired else "each over its own"
         yield f"unequal denominators, {cell.a.k}/{n_a} and {cell.b.k}/{n_b}: {over}"
-    if cell.paired and len(set(cell.seeds)) > 1:
-        yield "several training seeds: p and intervals take these as given, all but seeds_low and seeds_high"
+    if S.several_seeds(cell):
+        told = ", ".join(
+            f"{n} of {runs.policy}" for runs, seeds in zip((cell.a, cell.b), S.seeds_of(cell), strict=True)
+            if (n := len(seeds)) > 1
+        )  # fmt: skip
+        yield (
+            f"several training seeds ({told}): a start enters more than once, so no test of counted pairs or runs is "
+            "given; the interval and the verdict are over seeds and starts; Wilson's intervals take the seeds as given"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------- verdict
 
 
-def _verdict(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+def _verdict(row: Mapping[str, Any], cell: Cell, settings: Settings, multiplier: float) -> dict[str, Any]:
     """Which is better, whether they are equivalent, or how much more would tell; in words."""
     alpha = 1 - settings.level
     points = f"within {100 * settings.margin:g} points"
+    if none := [runs for runs in (cell.a, cell.b) if not runs.rows]:
+        return {"verdict": f"not known: {none[0].uncounted()}"}
     if row["difference"] is None:
         return {"verdict": f"not known: {row['status']}"}
-    seen, agree = row["p_adjusted"] <= alpha, True
-    if row.get("seeds_low") is not None:
-        agree = row["seeds_low"] > 0 or row["seeds_high"] < 0
+    by_seed = row.get("seeds_p") is not None
+    seen = row["seeds_p_adjusted" if by_seed else "p_adjusted"] <= alpha
     same = row["equivalence_p_adjusted"] is not None and row["equivalence_p_adjusted"] <= alpha
-    if seen and agree:
+    if seen:
         better = row["a"] if row["difference"] > 0 else row["b"]
         return {"verdict": f"{better} better" + (f", though equivalent {points}" if same else "")}
     if same:
         return {"verdict": f"equivalent {points}"}
-    if seen:
-        return {"verdict": f"not distinguishable: training seeds differ too much ({row['seeds_n']} seeds)"}
+    if by_seed:
+        return {"verdict": f"not distinguishable: {row['wanting']} ({row['seeds_n']} seeds)"}
     if row["pairing"] == "paired" and row["a_only"] + row["b_only"] == 0:
         return {"verdict": f"not distinguishable: no discordant pairs in {row['pairs_n']}"}
     if row["difference"] == 0:
         return {"verdict": "not distinguishable: no difference was seen"}
-    more, what = E.more_needed(row, power=POWER, level=settings.level)
+    more, what = E.more_needed(row, power=POWER, level=settings.level, multiplier=multiplier)
     if more is None:
         return {"verdict": "not distinguishable"}
     return {"verdict": f"not distinguishable: about {_rounded(more)} more {what} would tell", "more_n": more}
@@ -240,13 +270,19 @@ def _pooled(cells: Sequence[Cell], settings: Settings) -> Iterator[dict[str, Any
         for task, group in groups:
             if len(group) < 2:
                 continue
-            told, how = E.pooled(group, settings.level)
-            used = [c for c in group if c.paired] or group
-            low, high = float(told.low), float(told.high)
+            used = [c for c in group if c.paired] or [c for c in group if c.a.rows and c.b.rows]
+            if not used:
+                continue
+            if any(map(S.several_seeds, used)):
+                wide = S.varied(S.pooled_parts(used))
+                value, (low, high), how = wide.value, wide.interval(settings.level), "over seeds and starts (t)"
+            else:
+                told, how = E.pooled(used, settings.level)
+                value, low, high = map(float, told[:3])
             a = group[0].a.policy
             yield {
                 "task": task, "a": a, "b": b, "strata_n": len(used), "left_out_n": len(group) - len(used),
-                "pairs_n": sum(sum(map(int, c.counts)) for c in used), "difference": float(told.value), "low": low,
+                "pairs_n": sum(sum(map(int, c.counts)) for c in used), "difference": value, "low": low,
                 "high": high, "how": how,
                 "verdict": f"{a} better" if low > 0 else f"{b} better" if high < 0 else "not distinguishable",
             }  # fmt: skip
@@ -258,25 +294,39 @@ def _decreases(cells: Sequence[Cell], by: str, ends: tuple[Any, Any], settings: 
     for cell in cells:
         rest = tuple((k, v) for k, v in cell.at.items() if k != by)
         groups.setdefault((cell.b.policy, cell.task, *rest), []).append(cell)
+    levels = list(dict.fromkeys(cell.at[by] for cell in cells if cell.at[by] is not None))
+    for name, end in zip(("nominal", "last"), ends, strict=True):
+        if end is not None and end not in levels:
+            found = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in levels)
+            raise InputError(f"{name} is {end!r}, found {found} in {by}; expected one of these; correct the setting")
     for group in groups.values():
-        of = {c.at[by]: c for c in group}
-        levels = list(of)
+        of = {c.at[by]: c for c in group if c.at[by] is not None}  # an unknown level is none
+        if len(levels := list(of)) < 2:
+            continue
         first = ends[0] if ends[0] is not None else 1 if 1 in of else levels[0]
         last = ends[1] if ends[1] is not None else levels[-1] if levels[-1] != first else levels[0]
         if first == last or first not in of or last not in of:
             continue
         c0, c1 = of[first], of[last]
-        told, p = E.change(c0, c1, settings.level)
+        if not all(runs.rows for c in (c0, c1) for runs in (c.a, c.b)):
+            continue
+        several = S.several_seeds(c0) or S.several_seeds(c1)
+        if several:
+            wide = S.varied(S.change_parts(c0, c1))
+            value, (low, high), p = wide.value, wide.interval(settings.level, 2.0), math.nan
+        else:
+            told, p = E.change(c0, c1, settings.level)
+            value, low, high = map(float, told[:3])
         lost = {side: _rate(getattr(c0, side)) - _rate(getattr(c1, side)) for side in ("a", "b")}
         row = {"task": c0.task, **{k: v for k, v in c0.at.items() if k != by}, "a": c0.a.policy, "b": c0.b.policy,
                "by": by, "from": c0.at[by], "to": c1.at[by]}  # fmt: skip
         for side in ("a", "b"):
             runs0, runs1 = getattr(c0, side), getattr(c1, side)
             row |= {f"{side}_from": f"{runs0.k}/{len(runs0.rows)}", f"{side}_to": f"{runs1.k}/{len(runs1.rows)}"}
-        low, high = float(told.low), float(told.high)
-        row |= {"a_decrease": lost["a"], "b_decrease": lost["b"], "difference": float(told.value), "low": low,
+        row |= {"a_decrease": lost["a"], "b_decrease": lost["b"], "difference": value, "low": low,
                 "high": high, "p": None if math.isnan(p) else p,
                 "pairing": "paired" if c0.paired and c1.paired else "unpaired"}  # fmt: skip
+        row |= {"how": "over seeds and starts (t)"} if several else {}
         more, less = (row["b"], row["a"]) if row["difference"] > 0 else (row["a"], row["b"])
         seen = low > 0 or high < 0
         row["verdict"] = f"{more} loses more than {less}" if seen else "decreases are not distinguishable"
@@ -316,14 +366,16 @@ def _stages(runs: Sequence[tuple[Cell, Runs]], stages: Sequence[str], level: flo
 
 
 def _not_nested(runs: Sequence[tuple[Cell, Runs]], stages: Sequence[str]) -> Iterator[str]:
-    """A sentence for each pair of stages of which the later was reached by more runs than the earlier."""
+    """A sentence for each pair of stages of which the later was reached by more of the runs that say both."""
     found: dict[tuple[str, str], list[str]] = {}
     for cell, mine in runs:
-        counts = [(s, sum(bool(r.get(STAGE + s)) for r in mine.kept)) for s in stages]
-        for (early, before), (late, after) in pairwise(counts):
+        for early, late in pairwise(stages):
+            known = [(r[STAGE + early], r[STAGE + late]) for r in mine.kept
+                     if r.get(STAGE + early) is not None and r.get(STAGE + late) is not None]  # fmt: skip
+            before, after = (sum(r[i] for r in known) for i in (0, 1))
             if after > before:
-                at = ", ".join(told_at(cell.at))
-                found.setdefault((early, late), []).append(f"{mine.policy} {at}: {before} {early}, {after} {late}")
+                at = " ".join([mine.policy, ", ".join(told_at(cell.at))]).strip()
+                found.setdefault((early, late), []).append(f"{at}: {before} {early}, {after} {late}")
     for (early, late), where in found.items():
         yield (
             f"stages are not nested: in {len(where)} cells more runs reached {late} than {early} "

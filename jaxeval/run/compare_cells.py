@@ -56,11 +56,18 @@ class Runs:
         """Successes."""
         return sum(r[self.success] for r in self.rows)
 
+    def uncounted(self) -> str:
+        """That no run counts and why, in words."""
+        return f"{self.policy} has no run that counts: {' and '.join(self._lost())} of {len(self.all_rows)}"
+
+    def _lost(self) -> list[str]:
+        """How many runs do not count, by reason."""
+        parts = [f"{n} excluded ({reason})" for reason, n in self.excluded.items()]
+        return parts + ([f"{self.unknown_n} of unknown success"] if self.unknown_n else [])
+
     def rule(self) -> str:
         """Why fewer runs count than were recorded, in words; empty where all do."""
-        parts = [f"{n} excluded ({reason})" for reason, n in self.excluded.items()]
-        parts += [f"{self.unknown_n} of unknown success"] if self.unknown_n else []
-        if not parts:
+        if not (parts := self._lost()):
             return ""
         told = f"{self.policy}: {' and '.join(parts)} of {len(self.all_rows)}"
         return f"{told} (were they failures: {self.k}/{len(self.all_rows)})"
@@ -123,14 +130,26 @@ def chosen_success(records: Records, policies: Sequence[str], wanted: str | None
 
     Without a wish it is success_at_end where that is known, else success_once. InputError where neither is known.
     """
-    rows = [row for row in records.rows if row["policy"] in policies]
-    known = [s for s in SUCCESS if any(row[s] is not None for row in rows)]
     if wanted is not None and wanted not in SUCCESS:
         raise InputError(f"success is '{wanted}', expected {' or '.join(SUCCESS)}; correct the setting")
+    policies = list(dict.fromkeys(policies))
+    for policy in policies:
+        records.of(policy)
+    rows = [row for row in records.rows if row["policy"] in policies]
+    of = {p: [s for s in SUCCESS if any(r[s] is not None for r in rows if r["policy"] == p)] for p in policies}
+    known = [s for s in SUCCESS if all(s in its for its in of.values())]
     if not known or (wanted and wanted not in known):
         lacking = wanted or " and ".join(SUCCESS)
+        without = [p for p, its in of.items() if (wanted not in its if wanted else not its)]
+        if not without:
+            told = "; ".join(f"{p} has {' and '.join(its)} only" for p, its in of.items() if len(its) < len(SUCCESS))
+            raise InputError(
+                f"records: success is not the same thing for all: {told}; expected one of them for every policy; "
+                "record it or name its column with columns.success_at_end=COLUMN"
+            )
+        n = sum(row["policy"] in without for row in rows)
         raise InputError(
-            f"records: success unknown: {lacking} is empty in all {len(rows)} rows of {', '.join(policies)}; "
+            f"records: success unknown: {lacking} is empty in all {n} rows of {', '.join(without)}; "
             "expected true or false; record it or name its column with columns.success_at_end=COLUMN"
         )
     used = wanted or known[0]
@@ -144,8 +163,9 @@ def chosen_success(records: Records, policies: Sequence[str], wanted: str | None
     return used, told
 
 
-def conditions_of(records: Records, by: str | None, given: Sequence[str] | None) -> list[str]:
+def conditions_of(records: Records, by: str | None, given: str | Sequence[str] | None) -> list[str]:
     """Columns whose values make a cell: ``by`` and those given, else those of CONDITIONS that hold anything."""
+    given = [given] if isinstance(given, str) else given
     named: list[str] = list(dict.fromkeys([*([by] if by else []), *(given or ())]))
     if missing := [c for c in named if c not in records.columns]:
         raise InputError(
@@ -179,7 +199,7 @@ def cells_of(
     notes: list[str] = []
     kept: dict[str, list[Row]] = {}
     for policy in dict.fromkeys([a, *bs]):
-        indexes, said = without_repeats(records.rows, records.of(policy), conditions)
+        indexes, said = without_repeats(records.rows, records.of(policy), conditions, success=success)
         kept[policy] = [records.rows[k] for k in indexes]
         notes += said
     cells: list[Cell] = []
@@ -192,7 +212,7 @@ def cells_of(
                 here_a, here_b = at_a(at), at_b(at)
                 if here_a and here_b:
                     runs = Runs(a, success, tuple(here_a)), Runs(b, success, tuple(here_b))
-                    found = None if pairing == "none" else pair_runs(runs[0].rows, runs[1].rows, key=pair_on)
+                    found = _found(*runs, pairing, pair_on)
                     cells.append(Cell(task, at, *runs, found))
                 else:
                     where = ", ".join([*([str(task)] if task else []), *told_at(at)])
@@ -204,6 +224,8 @@ def cells_of(
             f"records: {a} and {', '.join(bs)} never ran in one cell, by {', '.join(['task', *conditions])}; expected "
             "equal tasks and conditions; correct the records or conditions=..."
         )
+    for b in bs:
+        _counted([cell for cell in cells if cell.b.policy == b])
     if pairing == "required":
         _refuse(cells)
     return cells, notes
@@ -233,9 +255,30 @@ def _divided(rows: Sequence[Row], conditions: Sequence[str]) -> Callable[[Mappin
     return lambda at: parts.get(tuple(at[c] for c in divides), [])
 
 
+def _found(a: Runs, b: Runs, pairing: str, pair_on: str) -> Pairing | None:
+    """The pairs of two policies' runs, or why there are none; None where none were asked for."""
+    if pairing == "none":
+        return None
+    if none := "; ".join(dict.fromkeys(runs.uncounted() for runs in (a, b) if not runs.rows)):
+        return Pairing(pair_on, (), none)
+    return pair_runs(a.rows, b.rows, key=pair_on)
+
+
+def _counted(cells: Sequence[Cell]) -> None:
+    """InputError where a policy has runs and none that counts, in no cell."""
+    for side in ("a", "b"):
+        runs = [getattr(cell, side) for cell in cells]
+        if runs and not any(r.rows for r in runs):
+            every = Runs(runs[0].policy, runs[0].success, tuple(row for r in runs for row in r.all_rows))
+            raise InputError(
+                f"records: {every.uncounted()}; expected at least one that is not excluded and says {every.success}; "
+                "correct the records or compare another policy"
+            )
+
+
 def _refuse(cells: Sequence[Cell]) -> None:
-    """InputError where a cell's runs cannot be paired."""
-    bad = [cell for cell in cells if not cell.paired]
+    """InputError where a cell's runs cannot be paired; one without runs that count has nothing to pair."""
+    bad = [cell for cell in cells if not cell.paired and cell.a.rows and cell.b.rows]
     if not bad:
         return
     of = {cell.b.policy: cell for cell in reversed(bad)}

@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxeval.run.compare_cells import Cell
-from jaxeval.stats.bootstrap import bootstrap, crossed, paired_bootstrap
+from jaxeval.stats.bootstrap import paired_bootstrap
 from jaxeval.stats.estimate import Estimate, PairCounts, Test
 from jaxeval.stats.exact_host import boschloo
 from jaxeval.stats.multiplicity import benjamini_hochberg, holm
@@ -30,6 +29,8 @@ from jaxeval.stats.planning import episodes_for_difference, pairs_for_difference
 from jaxeval.stats.proportions import mantel_haenszel, newcombe, wilson
 
 CORRECTIONS = {"holm": holm, "bh": benjamini_hochberg}
+EXACT_TABLES = 150 * 150
+"""Runs of a times runs of b up to which the unpaired test is exact."""
 
 
 class PairedCells(NamedTuple):
@@ -75,42 +76,26 @@ def _paired(key: Any, counts: PairCounts, level: Any, margin: Any, *, resamples_
     return jax.vmap(one)(counts)
 
 
-def unpaired_cells(cells: Sequence[Cell], level: float) -> tuple[Estimate, list[float]]:
-    """Newcombe's difference and Boschloo's p of every cell, as if no run shared its start with another."""
+def unpaired_cells(cells: Sequence[Cell], level: float) -> tuple[Estimate, list[tuple[float, str]]]:
+    """Newcombe's difference, p and the test it is of, of every cell, as if no run shared its start with another."""
     k_a, n_a, k_b, n_b = _rates_of(cells)
     with jax.enable_x64(True):
-        told = _host(jax.vmap(partial(newcombe, level=level))(k_a, n_a, k_b, n_b))
-        return told, [float(boschloo(*map(int, row)).p) for row in zip(k_a, n_a, k_b, n_b, strict=True)]
+        padded = _padded((k_a, n_a, k_b, n_b))
+        told = _host(jax.vmap(partial(newcombe, level=level))(*padded), len(cells))
+        return told, [unpaired_p(*map(int, row)) for row in zip(k_a, n_a, k_b, n_b, strict=True)]
 
 
-def by_seed(cells: Sequence[Cell], *, level: float, resamples_n: int, seed: int) -> Estimate:
-    """Difference of every cell with an interval in which training seeds and starts both vary (crossed bootstrap)."""
-    size = 1 << (max(len(c.outcomes) for c in cells) - 1).bit_length()
+def unpaired_p(k_a: int, n_a: int, k_b: int, n_b: int) -> tuple[float, str]:
+    """Boschloo's p, and beyond EXACT_TABLES the score test's (z² is Pearson's chi-square without correction).
 
-    def padded(values: Sequence[Any]) -> np.ndarray:
-        return np.concatenate([np.asarray(values), np.zeros(size - len(values), int)])
-
-    def numbered(values: Sequence[Any]) -> np.ndarray:
-        return padded([list(dict.fromkeys(values)).index(v) for v in values])
-
-    won = np.stack([padded([int(a) - int(b) for a, b in c.outcomes]) for c in cells])
-    seeds, starts = (np.stack([numbered(values) for values in column]) for column in
-                     ([c.seeds for c in cells], [c.starts for c in cells]))  # fmt: skip
-    valid = np.arange(size)[None] < np.array([len(c.outcomes) for c in cells])[:, None]
-    with jax.enable_x64(True):
-        return _host(_crossed(jax.random.key(seed), won, seeds, starts, valid, level, resamples_n=resamples_n))
-
-
-@partial(jax.jit, static_argnames="resamples_n")
-def _crossed(key: Any, won: Any, seeds: Any, starts: Any, valid: Any, level: Any, *, resamples_n: int) -> Estimate:
-    def one(won: Any, seeds: Any, starts: Any, valid: Any) -> Estimate:
-        def mean(weights: Any) -> Any:
-            return jnp.sum(weights * won) / jnp.sum(weights).astype(jnp.result_type(float))
-
-        units = crossed(seeds, starts, valid=valid)
-        return bootstrap(key, mean, units, resamples_n=resamples_n, level=level)
-
-    return jax.vmap(one)(won, seeds, starts, valid)
+    z = (p_a - p_b) / sqrt(p (1 - p) (1 / n_a + 1 / n_b)), p of both together. Boschloo's test takes minutes for
+    thousands of runs, where the two agree.
+    """
+    if n_a * n_b <= EXACT_TABLES:
+        return float(boschloo(k_a, n_a, k_b, n_b).p), "Boschloo"
+    p = (k_a + k_b) / (n_a + n_b)
+    spread = math.sqrt(p * (1 - p) * (1 / n_a + 1 / n_b))
+    return (math.erfc(abs(k_a / n_a - k_b / n_b) / spread / math.sqrt(2)) if spread else 1.0), "score"
 
 
 def adjusted(p: Sequence[float], correction: str) -> np.ndarray:
@@ -118,6 +103,17 @@ def adjusted(p: Sequence[float], correction: str) -> np.ndarray:
     with jax.enable_x64(True):
         known = np.isfinite(np.asarray(p, float))
         return np.where(known, np.asarray(CORRECTIONS[correction](np.where(known, p, 1.0), known)), np.nan)
+
+
+def multiplier(p_adjusted: np.ndarray, correction: str, alpha: float) -> float:
+    """What the correction would multiply the next p by that fell to alpha, beside those that are there already.
+
+    Of m that are known, R at most alpha: the next in order is the (R + 1)-th smallest, which Holm multiplies by m - R
+    and Benjamini and Hochberg by m / (R + 1). At least 1.
+    """
+    known = p_adjusted[np.isfinite(p_adjusted)]
+    m, seen = len(known), int((known <= alpha).sum())
+    return max(1.0, float(m - seen) if correction == "holm" else m / (seen + 1))
 
 
 def pooled(cells: Sequence[Cell], level: float) -> tuple[Estimate, str]:
@@ -162,13 +158,15 @@ def _change_unpaired(k_a: Any, n_a: Any, k_b: Any, n_b: Any, level: Any) -> Esti
     return decrease_difference_unpaired(k_a, n_a, k_b, n_b, level=level)
 
 
-def more_needed(row: Mapping[str, Any], *, power: float, level: float) -> tuple[int | None, str]:
+def more_needed(
+    row: Mapping[str, Any], *, power: float, level: float, multiplier: float = 1.0
+) -> tuple[int | None, str]:
     """How many more pairs (or episodes of each) would tell a difference as large as the one seen, and of what.
 
-    The correction over cells stays as it is: what a p was multiplied by, the planned level is divided by. An exact test
+    ``multiplier``: what the correction over cells multiplies p by; the planned level is divided by it. An exact test
     needs 1 / |d| more than the plan. None where no number would do.
     """
-    alpha = (1 - level) * row["p"] / row["p_adjusted"]
+    alpha = (1 - level) / multiplier
     with jax.enable_x64(True):
         if row["pairing"] == "paired":
             n, what = row["pairs_n"], "pairs"

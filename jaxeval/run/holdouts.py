@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.tables import name_of
 from jaxeval.stats.calibration import holdout, transfer
 from jaxeval.stats.estimate import Status
 from jaxeval.stats.logistic import FEATURES_N, dummies, logistic_fit, standardised
@@ -16,6 +18,8 @@ from jaxeval.stats.logistic import FEATURES_N, dummies, logistic_fit, standardis
 Row = dict[str, Any]
 UNKNOWN = "–"
 """Level of an execution whose column is empty: it is neither fitted nor tested on."""
+QUICK_N = 512
+"""Rows up to which compiling a program well takes longer than what it saves."""
 
 
 def held_out(
@@ -24,14 +28,15 @@ def held_out(
     levels: np.ndarray,
     *,
     by: str,
-    fit: Sequence[Any] | None = None,
+    fit: Any = None,
     bins_n: int = 5,
     level: float = 0.95,
 ) -> list[Row]:
     """A row a metric and protocol: sizes, Youden's threshold, AUROC, balanced accuracy, Brier scores, ECE, status.
 
     ``metrics`` [N] each (NaN: unknown), ``success`` [N] of True, False, None, ``levels`` [N] of column ``by``. With
-    ``fit`` the metric is fitted on these levels and judged on all others; without, each level in turn is held out.
+    ``fit`` the metric is fitted on these levels (a list, or one) and judged on all others; without, each level in turn
+    is held out.
 
     Raises:
         InputError: a level that does not occur, fewer than two levels, or none left to test on.
@@ -41,6 +46,7 @@ def held_out(
         raise InputError(
             f"holdout={by}: found {len(there)} level ({', '.join(there)}), expected at least two; name another column"
         )
+    fit = listed(fit)
     chosen = None if fit is None else [_name(v) for v in fit]
     if lost := [v for v in chosen or () if v not in there]:
         raise InputError(f"fit: {by} has no {', '.join(lost)}, found {', '.join(there)}; correct the setting")
@@ -56,18 +62,21 @@ def held_out(
     won = np.array([s is True for s in success])
     rows: list[Row] = []
     with jax.enable_x64(True):
-        judge = jax.jit(
-            jax.vmap(lambda x, w, f, t: transfer(x, w, f, t, bins_n=bins_n, level=level), (None, None, 0, 0))
-        )
+        judge = compiled(_judged, len(filled(won)), "bins_n")
         for metric, values in metrics.items():
             valid = known & np.isfinite(values)
             masks = [holdout(codes, fit=f, test=t) for _, f, t in protocols]
             fits, tests = (np.stack([np.asarray(m[i]) & valid for m in masks]) for i in (0, 1))
-            made = jax.tree.map(np.asarray, judge(np.where(valid, values, 0.0), won, fits, tests))
+            columns = filled(np.where(valid, values, 0.0)), filled(won), filled(fits, 1), filled(tests, 1)
+            made = jax.tree.map(np.asarray, judge(*columns, level=level, bins_n=bins_n))
             for i, (protocol, _, _) in enumerate(protocols):
                 t = jax.tree.map(lambda a, i=i: a[i], made)
                 rows.append({"held out": protocol, "metric": metric} | _told(t))
     return rows
+
+
+def _judged(x: Any, won: Any, fits: Any, tests: Any, *, level: Any, bins_n: int) -> Any:
+    return jax.vmap(lambda f, t: transfer(x, won, f, t, bins_n=bins_n, level=level))(fits, tests)
 
 
 def _split(there: Sequence[str], chosen: Sequence[str], by: str) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
@@ -111,15 +120,20 @@ def coefficients(
     ParcelStow's appendix I). Columns of numbers enter as they are, others by their levels.
 
     Raises:
-        InputError: more features than a fit takes.
+        InputError: more features than a fit takes, or a column that does not vary within any policy.
     """
     known = np.array([s is not None for s in success])
     won = np.array([s is True for s in success])
     policies = in_order(policy)
+    for name, values in given.items():
+        pairs = {(_name(p), _name(v)) for p, v in zip(policy, values, strict=True) if _name(v) != UNKNOWN}
+        if len(pairs) == len({p for p, _ in pairs}):
+            where = " within any policy, whose own intercept tells it already" if len(pairs) > 1 else ""
+            raise InputError(f"given={name}: it does not vary{where}, expected several levels; leave it out")
     others = [_features(name, values) for name, values in given.items()]
     rows: list[Row] = []
     with jax.enable_x64(True):
-        fit = jax.jit(lambda x, w, v: logistic_fit(x.at[:, 0].set(standardised(x[:, :1], v)[:, 0]), w, v, level=level))
+        fit = compiled(_slopes, len(filled(won)))
         for metric, values in metrics.items():
             complete = known & np.isfinite(values) & np.all([np.isfinite(f).all(axis=1) for f in others], axis=0)
             cells: list[tuple[str, np.ndarray, list[np.ndarray]]] = [
@@ -136,7 +150,7 @@ def coefficients(
                         f"given={','.join(given)}: {x.shape[1]} features with {len(policies)} policies, expected at "
                         f"most {FEATURES_N}; leave some out"
                     )
-                made = fit(np.where(np.isfinite(x), x, 0.0), won, complete & mine)
+                made = fit(filled(np.where(np.isfinite(x), x, 0.0)), filled(won), filled(complete & mine), level=level)
                 value, low, high = (_known(v[1]) for v in (made.coefficients, made.low, made.high))
                 row = {"policy": name, "metric": metric, "given": ", ".join(given), "n": int(made.n)}
                 row |= {"coefficient": value, "low": low, "high": high}
@@ -144,10 +158,47 @@ def coefficients(
     return rows
 
 
+def _slopes(x: Any, won: Any, valid: Any, *, level: Any) -> Any:
+    """The fit with the metric, the first feature, in units of its standard deviation."""
+    return logistic_fit(x.at[:, 0].set(standardised(x[:, :1], valid)[:, 0]), won, valid, level=level)
+
+
+def listed(value: Any) -> list[Any] | None:
+    """A list as it is, one name or number as a list of it; None stays.
+
+    >>> listed("Q"), listed(["Q"]), listed(None)
+    (['Q'], ['Q'], None)
+    """
+    if value is None:
+        return None
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+
+
+def filled(column: np.ndarray, axis: int = 0) -> np.ndarray:
+    """An array filled up with zeros to a power of two of rows, so that few lengths are compiled for."""
+    rows_n = column.shape[axis]
+    more = max(32, 1 << (rows_n - 1).bit_length()) - rows_n
+    return np.pad(column, [(0, more if k == axis else 0) for k in range(column.ndim)])
+
+
+@cache
+def _compiled(f: Callable[..., Any], quick: bool, static: tuple[str, ...]) -> Callable[..., Any]:
+    options: dict[str, Any] = {}
+    if quick and jax.default_backend() == "cpu":
+        options["xla_backend_optimization_level"] = 0
+        if jax.__version_info__[:2] == (0, 10):  # an XLA that does not know an option refuses it
+            options["xla_cpu_use_fusion_emitters"] = False
+    return jax.jit(f, static_argnames=static, compiler_options=options)
+
+
+def compiled(f: Callable[..., Any], rows_n: int, *static: str) -> Callable[..., Any]:
+    """The function, jitted once: for few rows in little time, for many so that it runs fast."""
+    return _compiled(f, rows_n <= QUICK_N, static)
+
+
 def in_order(levels: Iterable[Any]) -> list[str]:
     """The names of the levels there are: numbers by size, then words as they come; None is no level."""
-    names = list(dict.fromkeys(_name(v) for v in levels if v is not None and v != ""))
-    return sorted(names, key=_size)
+    return sorted(dict.fromkeys(name for v in levels if (name := name_of(v)) is not None), key=_size)
 
 
 def _size(name: str) -> tuple[int, float]:
@@ -158,9 +209,7 @@ def _size(name: str) -> tuple[int, float]:
 
 
 def _name(value: Any) -> str:
-    if value is None or value == "":
-        return UNKNOWN
-    return f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+    return name_of(value) or UNKNOWN
 
 
 def _features(name: str, values: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -16,6 +17,8 @@ from jaxeval.stats.sequential import watch
 
 COLUMNS = [Column("wanted"), Column("expected"), Column("needed_n", "episodes"), Column("of", "of what")]
 """Columns of the printed table."""
+RATES = ("p", "half_width", "a", "b", "a_only", "b_only")
+"""Settings that may be left out."""
 WATCHED_N, RUNS_N = 500, 2000
 """Pairs up to which a comparison that is watched is simulated; simulations."""
 
@@ -33,8 +36,18 @@ def plan(
 ) -> list[dict[str, Any]]:
     """A row for every question that was asked: an interval of half_width, rates a and b apart, pairs apart.
 
-    InputError where nothing was asked, half of a question is missing, or no number of episodes would do.
+    InputError where nothing was asked, half of a question is missing, a setting is no share that it can be, or no
+    number of episodes would do.
     """
+    told = {"p": p, "half_width": half_width, "a": a, "b": b, "a_only": a_only, "b_only": b_only, "power": power,
+            "level": level}  # fmt: skip
+    for name, value in told.items():
+        _share(name, value)
+    if a_only is not None and b_only is not None and a_only + b_only > 1:
+        raise InputError(
+            f"a_only and b_only are {a_only:g} and {b_only:g}, expected shares of the same starts, 1 together at most; "
+            "correct one"
+        )
     for name, other in (("a", "b"), ("a_only", "b_only")):
         given = {"a": a, "b": b, "a_only": a_only, "b_only": b_only}
         if (given[name] is None) != (given[other] is None):
@@ -65,6 +78,22 @@ def plan(
             "nothing is asked; expected half_width=..., or a=... b=..., or a_only=... b_only=...; give one"
         )
     return rows
+
+
+def _share(name: str, value: Any) -> None:
+    """InputError unless a setting is a share that it can be. Power and level must be there, the others may be None."""
+    if value is None and name in RATES:
+        return
+    share = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    expected, good = "from 0 to 1, such as 0.8 for 80 %", 0 <= share <= 1
+    if name == "half_width":
+        expected, good = "above 0 and up to 0.5, such as 0.05 for 5 points", 0 < share <= 0.5
+    elif name not in RATES:
+        expected, good = "above 0 and below 1, such as 0.8 for 80 %", 0 < share < 1
+    if not good:
+        unit, most = ("points", 50) if name == "half_width" else ("%", 100)
+        hint = f"give {name}={share / 100:g} for {share:g} {unit}" if 1 <= share <= most else "correct the setting"
+        raise InputError(f"{name} is {value!r}, expected a share {expected}; {hint}")
 
 
 def _watched(a_only: float, b_only: float, pairs_n: int, level: float) -> tuple[int, str]:

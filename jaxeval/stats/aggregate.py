@@ -139,8 +139,8 @@ def _over_tasks(values: Float[Array, "... T"], weights: Int[Array, "R T"]) -> Fl
 
 
 def _above(x: Float[Array, "..."], threshold: Float[Array, "..."]) -> Float[Array, "..."]:
-    """1 where above, 0 where not, NaN where x is."""
-    return jnp.where(jnp.isnan(x), jnp.nan, x > threshold)
+    """1 where above, 0 where not, NaN where either is."""
+    return jnp.where(jnp.isnan(x) | jnp.isnan(threshold), jnp.nan, x > threshold)
 
 
 # ------------------------------------------------------------------------------------------------------- intervals

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, UInt32
 
-from jaxeval.stats.bootstrap import percentile
-from jaxeval.stats.estimate import Scalar, Status, status_of
+from jaxeval.stats.bootstrap import percentile, same
+from jaxeval.stats.estimate import Scalar, Status, is_level, status_of
 from jaxeval.stats.proportions import binomial_pmf, normal_quantile
 
 Ratings = Num[Array, "N K"] | Num[np.ndarray, "N K"]
@@ -30,7 +30,8 @@ DEFINED_SHARE = 0.95
 class Agreement(NamedTuple):
     """A coefficient with its interval, from ``items_n`` items; the other items were left out for missing ratings.
 
-    All NaN where the status says so. Low and high alone are NaN where a function makes no interval.
+    All NaN where the status says so. Low and high alone are NaN where a function makes no interval. Where the value is
+    a number and the status CONSTANT, that is a warning: the interval has no width, which says nothing of certainty.
     """
 
     value: Float[Array, ""]
@@ -61,10 +62,12 @@ def icc_2_1(ratings: Ratings, valid: Present = None, *, level: Scalar = 0.95) ->
     An item that lacks a rating is left out. Interval: F quantiles with Satterthwaite's degrees of freedom; it covers
     close to ``level`` where ratings are normal (95 %, simulated, r from .3 to .9, .3 of the rest the raters': .93 to
     .96 for 10 and 30 items by 3 or 15 raters; with 100 items .95 for 15 raters, but .90 to .93 for 3, from whom little
-    is known of raters), and has no width where all raters agree everywhere.
+    is known of raters). CONSTANT with numbers is a warning: the raters agree everywhere (but for rounding), and the
+    interval of 1 has no width.
 
     Undefined: NOT_ENOUGH for one rater or fewer than two complete items, CONSTANT where all ratings are equal,
-    DEGENERATE where the denominator is 0, BAD_INPUT for a rating that is not finite. Invariant to the order of items
+    DEGENERATE where the denominator is 0 or MSR is (every item has the same mean: r would be 0 or negative without any
+    width), BAD_INPUT for a rating that is not finite or a level outside (0, 1). Invariant to the order of items
     and of raters and to a change of the ratings' origin and unit.
     Source: Shrout & Fleiss 1979, Psychol. Bull. 86:420; interval McGraw & Wong 1996, Psychol. Methods 1:30, case 2A,
     table 7. Oracle: values of pingouin in tests/golden, statsmodels' analysis of variance.
@@ -74,7 +77,7 @@ def icc_2_1(ratings: Ratings, valid: Present = None, *, level: Scalar = 0.95) ->
     >>> print(f"{one.value:.2f} [{one.low:.3f}, {one.high:.2f}] of {one.items_n} items")
     0.29 [0.019, 0.76] of 6 items
     """
-    ms, status = _mean_squares(ratings, valid)
+    ms, status = _mean_squares(ratings, valid, level)
     n, k = ms.n.astype(ms.items.dtype), ms.k
     whole = ms.items + (k - 1) * ms.rest + k * (ms.raters - ms.rest) / n
     status = jnp.where((status == Status.OK.code) & (whole <= 0), Status.DEGENERATE.code, status)
@@ -97,7 +100,7 @@ def icc_2_k(ratings: Ratings, valid: Present = None, *, level: Scalar = 0.95) ->
     >>> print(f"{mean.value:.2f} [{mean.low:.3f}, {mean.high:.3f}]")
     0.62 [0.071, 0.927]
     """
-    ms, status = _mean_squares(ratings, valid)
+    ms, status = _mean_squares(ratings, valid, level)
     whole = ms.items + (ms.raters - ms.rest) / ms.n
     status = jnp.where((status == Status.OK.code) & (whole <= 0), Status.DEGENERATE.code, status)
     r = (ms.items - ms.rest) / jnp.where(whole > 0, whole, 1.0)
@@ -110,8 +113,8 @@ def icc_2_k(ratings: Ratings, valid: Present = None, *, level: Scalar = 0.95) ->
     return _told(r, jnp.minimum(low, r), jnp.clip(high, r, 1.0), ms.n, status)
 
 
-def _mean_squares(ratings: Ratings, valid: Present) -> tuple[MeanSquares, Int[Array, ""]]:
-    """Mean squares over the complete items, and the status of what is made of them."""
+def _mean_squares(ratings: Ratings, valid: Present, level: Scalar) -> tuple[MeanSquares, Int[Array, ""]]:
+    """Mean squares over the complete items, in some unit near the ratings' range; and the status."""
     x = jnp.asarray(ratings, float)
     k = x.shape[1]
     complete = jnp.ones(len(x), bool) if valid is None else jnp.all(jnp.asarray(valid), axis=1)
@@ -120,6 +123,7 @@ def _mean_squares(ratings: Ratings, valid: Present) -> tuple[MeanSquares, Int[Ar
     x = jnp.where(each & jnp.isfinite(x), x, 0.0)
     n = jnp.sum(complete).astype(jnp.int32)
     m = jnp.maximum(n, 2).astype(x.dtype)
+    x = _near(x, jnp.broadcast_to(each, x.shape))
     x = jnp.where(each, x - jnp.sum(x) / (m * k), 0.0)
     of_item, of_rater = jnp.mean(x, axis=1), jnp.sum(x, axis=0) / m
     mean = jnp.mean(of_rater)  # what rounding left
@@ -133,7 +137,10 @@ def _mean_squares(ratings: Ratings, valid: Present) -> tuple[MeanSquares, Int[Ar
         k=k,
     )
     status = status_of(
-        (infinite, Status.BAD_INPUT), ((n < 2) | (k < 2), Status.NOT_ENOUGH), (_flat(ratings, each), Status.CONSTANT)
+        (infinite | ~is_level(level), Status.BAD_INPUT),
+        ((n < 2) | (k < 2), Status.NOT_ENOUGH),
+        (_flat(ratings, each), Status.CONSTANT),
+        (squares.items <= k * (4 * jnp.finfo(x.dtype).eps) ** 2, Status.DEGENERATE),
     )
     return squares._replace(n=n), status
 
@@ -148,7 +155,7 @@ def _ends(ms: MeanSquares, r: Array, level: Scalar) -> tuple[Array, Array]:
     most = (n - 1) * (k - 1)
     v = (a * ms.raters + b * ms.rest) ** 2 / jnp.where(spread > 0, spread, 1.0)
     v = jnp.where((spread > 0) & (r < 1), jnp.clip(v, 0.1, most + k - 1), most)
-    tail = (1 - jnp.asarray(level, r.dtype)) / 2
+    tail = (1 - jnp.where(is_level(level), jnp.asarray(level, r.dtype), 0.5)) / 2
     above, below = jax.vmap(f_quantile, in_axes=(None, 0, 0))(tail, jnp.stack([n - 1, v]), jnp.stack([v, n - 1]))
     both = k * ms.raters + (k * n - k - n) * ms.rest
     whole = above * both + n * ms.items, both + n * below * ms.items
@@ -192,13 +199,16 @@ def alpha_bootstrap(
     """`krippendorff_alpha` with a percentile bootstrap interval over items: what other items might have given.
 
     Resample k draws as many of the items that count, with ``fold_in(key, k)``, and forms D_o and D_e anew. Those in
-    which nothing varies have no alpha and are left out; with fewer than 95 % defined there is no interval (NaN, status
-    DEGENERATE, the value stays). It takes the raters as given, and is too narrow for few items: simulated coverage of
-    95 % (five-point ratings by 3 and 15 raters who do not differ in level) is .90 to .97 for 100 items, .88 to .96 for
-    30 and .75 to .91 for 10; of other raters' alpha, where raters do differ, .82 to .92 for 30 items by 15.
+    which nothing varies have no alpha and are left out. The value stays and the interval is NaN with fewer than 95 %
+    defined (DEGENERATE) and where only one item counts (NOT_ENOUGH); where all defined resamples have the same alpha
+    the interval is that one point (CONSTANT, a warning). It takes the raters as given, and is too narrow for few items:
+    simulated coverage of 95 % (five-point ratings by 3 and 15 raters who do not differ in level) is .90 to .97 for 100
+    items, .88 to .96 for 30 and .75 to .91 for 10; of other raters' alpha, where raters do differ, .82 to .92 for 30
+    items by 15.
     (Krippendorff's own bootstrap draws pairs of ratings instead of items.)
 
-    Undefined: as `krippendorff_alpha`. Oracle: that function on each resample's items.
+    Undefined: as `krippendorff_alpha`, and BAD_INPUT for a level outside (0, 1). Oracle: that function on each
+    resample's items.
 
     >>> ratings = jnp.array([[1, 1], [2, 2], [3, 3], [3, 3], [2, 2], [1, 2], [4, 4], [1, 1], [2, 2], [5, 5], [3, 3]])
     >>> made = jax.jit(partial(alpha_bootstrap, scale="ordinal", resamples_n=200))(jax.random.key(0), ratings)
@@ -218,13 +228,14 @@ def alpha_bootstrap(
 
     drawn = jax.lax.map(one, jnp.arange(resamples_n), batch_size=min(resamples_n, 16))
     defined = jnp.isfinite(drawn)
-    enough = jnp.mean(defined) >= DEFINED_SHARE
     low, high = percentile(_filled(drawn, defined), level=level)
     value = alpha(jnp.ones(N, drawn.dtype))
-    low, high = (jnp.where(enough, end, jnp.nan) for end in (jnp.minimum(low, value), jnp.maximum(high, value)))
-    made = _told(value, low, high, items_n, status)
-    few = (status == Status.OK.code) & ~enough
-    return made._replace(status=jnp.where(few, Status.DEGENERATE.code, status))
+    constant = jnp.all(same(drawn, value) | ~defined)
+    low, high = (jnp.where(constant, value, end) for end in (jnp.minimum(low, value), jnp.maximum(high, value)))
+    why = status_of((items_n < 2, Status.NOT_ENOUGH), (jnp.mean(defined) < DEFINED_SHARE, Status.DEGENERATE))
+    low, high = (jnp.where(why == Status.OK.code, end, jnp.nan) for end in (low, high))
+    made = _told(value, low, high, items_n, jnp.where(is_level(level), status, Status.BAD_INPUT.code))
+    return made._replace(status=jnp.where(made.status == Status.OK.code, why, made.status))
 
 
 def _alpha(
@@ -275,7 +286,8 @@ def _alpha(
         low, high = counted(weight)
         return interval(weight, (low + high) / 2)
 
-    difference = {"nominal": nominal, "ordinal": ordinal, "interval": partial(interval, at=x)}[scale]
+    # nominal and ordinal take the ratings as they are: only their order counts
+    difference = {"nominal": nominal, "ordinal": ordinal, "interval": partial(interval, at=_near(x, pairable))}[scale]
 
     def alpha(weight: Array) -> Array:
         observed, expected = difference(weight)
@@ -290,6 +302,17 @@ def _pairable(ratings: Ratings, valid: Present) -> Bool[Array, "N K"]:
     """Ratings of items that have at least two."""
     there = jnp.ones(ratings.shape, bool) if valid is None else jnp.asarray(valid)
     return there & (jnp.sum(there, axis=1, keepdims=True) >= 2)
+
+
+def _near(x: Array, counts: Array) -> Array:
+    """Ratings from the least on, in a unit that is a power of two and about the greatest: as exact as they are.
+
+    Far from 0 their squares would lose what they differ by, and those of very large or small ones overflow or vanish.
+    """
+    least = jnp.min(jnp.where(counts, x, jnp.inf), initial=jnp.inf)
+    off = jnp.where(counts, x - least, 0.0)
+    most = jnp.max(off, initial=0.0)
+    return jnp.ldexp(off, -jnp.frexp(jnp.where(most > 0, most, 1.0))[1])
 
 
 def _varies(x: Array, counts: Array) -> Bool[Array, ""]:
@@ -312,9 +335,11 @@ def _filled(drawn: Array, defined: Array) -> Array:
 
 
 def _told(value: Array, low: Array, high: Array, items_n: Array, status: Array) -> Agreement:
+    """NaN where the status is not OK; DEGENERATE where the value is not finite, CONSTANT where there is no width."""
+    status = jnp.where((status == Status.OK.code) & ~jnp.isfinite(value), Status.DEGENERATE.code, status)
     ok = status == Status.OK.code
     value, low, high = (jnp.where(ok, v, jnp.nan) for v in (value, low, high))
-    return Agreement(value, low, high, items_n, status)
+    return Agreement(value, low, high, items_n, jnp.where(low == high, Status.CONSTANT.code, status))
 
 
 # ---------------------------------------------------------------------------------------------------------- F quantile

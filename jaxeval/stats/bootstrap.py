@@ -20,10 +20,12 @@ import numpy as np
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, Shaped, UInt
 
-from jaxeval.stats.estimate import Estimate, PairCounts, Scalar, Status, status_of
+from jaxeval.stats.estimate import Estimate, PairCounts, Scalar, Status, is_level, status_of
 
 BLOCK = 256
 """Pairs whose summed outcome is drawn at once: a bound on memory, of no effect on the draws' distribution."""
+MOST_PAIRS = 2**23
+"""Pairs that are drawn: as many as float32 counts everywhere else, and few enough for the sums of 32-bit integers."""
 
 
 # ------------------------------------------------------------------------------------------------- matched pairs
@@ -38,12 +40,13 @@ def paired_bootstrap(
     value = (a_only - b_only) / n; a resample draws n pairs with replacement from the n observed. In [-1, 1], positive
     when a is better. Quantiles interpolate linearly between order statistics (numpy's default, Hyndman and Fan's 7).
 
-    Undefined with no pair (NO_DATA), and for counts that are negative or not whole or a level outside (0, 1)
-    (BAD_INPUT). The bootstrap cannot vary what did not vary: with no discordant pair the interval is [0, 0]
-    (NO_DISCORDANT), with every pair won by one side it is that one point (CONSTANT). Both are warnings not to use it:
-    take ``paired.tango``. Coverage of 95 % intervals of 100 pairs is .936 to .969 where 4 to 40 discordant pairs are
-    expected, and falls to 0 with them, as sets without any get common (.63 where one is expected). It also fails where
-    one side wins nearly every pair: .18, .40, .86 for 10, 25, 100 pairs at shares .98 and .005 (docs/coverage.md).
+    Undefined with no pair (NO_DATA), and for counts that are negative or not whole, for more than 2^23 pairs or a level
+    outside (0, 1) (BAD_INPUT). The bootstrap cannot vary what did not vary: with no discordant pair both ends are 0
+    (NO_DISCORDANT), with every pair won by one side they are that one point (CONSTANT, as wherever the ends meet). Both
+    are warnings not to use it: take ``paired.tango``. Coverage of 95 % intervals of 100 pairs is .936 to .969 where 4
+    to 40 discordant pairs are expected, and falls to 0 with them, as sets without any get common (.63 where one is
+    expected). It also fails where one side wins nearly every pair: .18, .40, .86 for 10, 25, 100 pairs at shares .98
+    and .005 (docs/coverage.md).
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), section 13.3. Oracle: the exact distribution
     by enumeration; scipy.stats.bootstrap.
@@ -53,7 +56,8 @@ def paired_bootstrap(
     '0.31 [0.18, 0.44]'
     """
     cells = jnp.stack([jnp.asarray(c, jnp.result_type(float)) for c in counts])
-    bad = ~jnp.all(jnp.isfinite(cells) & (cells >= 0) & (cells == jnp.round(cells))) | ~_is_level(level)
+    bad = ~jnp.all(jnp.isfinite(cells) & (cells >= 0) & (cells == jnp.round(cells)))
+    bad = bad | (jnp.sum(cells) > MOST_PAIRS) | ~is_level(level)
     _, a, b, _ = whole = jnp.where(bad, 0, cells).astype(jnp.int32)
     n = jnp.sum(whole)
     won = _paired_draws(key, a, b, n, resamples_n=resamples_n)
@@ -63,7 +67,7 @@ def paired_bootstrap(
         (bad, Status.BAD_INPUT),
         (n == 0, Status.NO_DATA),
         (a + b == 0, Status.NO_DISCORDANT),
-        ((a == n) | (b == n), Status.CONSTANT),
+        ((a == n) | (b == n) | (low == high), Status.CONSTANT),
     )
     undefined = bad | (n == 0)
     value, low, high = (jnp.where(undefined, jnp.nan, x / scale) for x in (a - b, low, high))
@@ -266,11 +270,12 @@ def bootstrap(
 ) -> Estimate:
     """Percentile bootstrap interval of any statistic of weights; fields have the statistic's shape.
 
-    value = statistic(whole). Undefined with no data (NO_DATA), where the statistic is NaN on the data (DEGENERATE) and
-    for a level outside (0, 1) (BAD_INPUT). The value stands but the interval is NaN when the top of the hierarchy has a
-    single unit (NOT_ENOUGH) and when the statistic is NaN in any resample (DEGENERATE: leaving those resamples out
-    would bend the interval; count them in ``draws``). When no resample differs from the value the interval has no
-    width, which says nothing about how sure it is (CONSTANT, a warning).
+    value = statistic(whole). Undefined with no data (NO_DATA), where the statistic is not finite on the data
+    (DEGENERATE) and for a level outside (0, 1) (BAD_INPUT). The value stands but the interval is NaN when the top of
+    the hierarchy has a single unit (NOT_ENOUGH) and when the statistic is NaN in any resample (DEGENERATE: leaving
+    those resamples out would bend the interval; count them in ``draws``). When no resample differs from the value, but
+    for rounding, or too few do, the interval has no width, which says nothing about how sure it is (CONSTANT, a
+    warning).
 
     Too narrow for small n: for a mean of n independent values it covers about what mean ± 1.96 s sqrt(n - 1) / n does.
     Source: Efron and Tibshirani (1993), section 13.3. Oracle: scipy.stats.bootstrap.
@@ -345,14 +350,15 @@ def _estimate(
     no_data, not_enough = resampled == Status.NO_DATA.code, resampled == Status.NOT_ENOUGH.code
 
     def element(value: Array, drawn: Array, low: Array, high: Array) -> Estimate:
-        constant = jnp.all(drawn == value)
+        constant = jnp.all(same(drawn, value))
         low, high = (jnp.where(constant, value, x) for x in (low, high))
-        undefined = no_data | jnp.isnan(value) | ~_is_level(level)
-        unknown = undefined | not_enough | jnp.isnan(low) | jnp.isnan(high)
+        constant = constant | (low == high)
+        undefined = no_data | ~jnp.isfinite(value) | ~is_level(level)
+        unknown = undefined | not_enough | ~jnp.isfinite(low) | ~jnp.isfinite(high)
         status = status_of(
-            (~_is_level(level), Status.BAD_INPUT),
+            (~is_level(level), Status.BAD_INPUT),
             (no_data, Status.NO_DATA),
-            (jnp.isnan(value), Status.DEGENERATE),
+            (~jnp.isfinite(value), Status.DEGENERATE),
             (not_enough, Status.NOT_ENOUGH),
             (unknown, Status.DEGENERATE),
             (constant, Status.CONSTANT),
@@ -428,5 +434,6 @@ def bca_constants(
     return bias, jnp.sum(d**3) / (6 * jnp.sum(d**2) ** 1.5)
 
 
-def _is_level(level: Scalar) -> Bool[Array, ""]:
-    return (jnp.asarray(level) > 0) & (jnp.asarray(level) < 1)
+def same(drawn: Float[Array, " R"], value: Float[Array, ""]) -> Bool[Array, " R"]:
+    """Which draws are the value, but for what rounding of a sum in another order may change."""
+    return jnp.abs(drawn - value) <= 4 * jnp.finfo(value.dtype).eps * jnp.abs(value)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from jaxeval.stats.estimate import Estimate, Scalar, Status, status_of
+from jaxeval.stats.estimate import Estimate, Scalar, Status, is_level, status_of
 from jaxeval.stats.logistic import Logistic, logistic_fit, predict
 from jaxeval.stats.proportions import bisect, normal_quantile, wilson
 from jaxeval.stats.ranking import midranks
@@ -51,11 +51,15 @@ class Score(NamedTuple):
 
 
 class Bins(NamedTuple):
-    """Reliability by bins of predicted probability: rows, mean prediction, share of successes (NaN where n is 0)."""
+    """Reliability by bins of predicted probability: rows, mean prediction, share of successes (NaN where n is 0).
+
+    Without rows anywhere: NO_DATA where there are none, BAD_INPUT where a probability lies outside [0, 1].
+    """
 
     n: Int[Array, " B"] | Int[np.ndarray, " B"]
     predicted: Float[Array, " B"] | Float[np.ndarray, " B"]
     observed: Float[Array, " B"] | Float[np.ndarray, " B"]
+    status: Int[Array, ""] | int = Status.OK.code
 
 
 class Transfer(NamedTuple):
@@ -91,7 +95,8 @@ def auroc(score: Column, success: Truth, valid: Truth | None = None, *, level: S
     coverage of 95 %: .94 to .98 for areas from .5 to .97, 5 to 200 rows a class (normal scores).
 
     Undefined: ONE_CLASS without successes or without failures, NO_DATA without rows, BAD_INPUT for a NaN or infinite
-    score. Invariant to increasing maps of the score; score -> -score gives 1 - A. All scores equal: .5.
+    score or a level outside (0, 1). Invariant to increasing maps of the score; score -> -score gives 1 - A. All scores
+    equal: .5.
     Source: Hanley & McNeil 1982, Radiology 143:29; interval Newcombe 2006, Stat. Med. 25:559, method 5.
     Oracle: sklearn.metrics.roc_auc_score; scipy.optimize.brentq for the ends.
 
@@ -102,7 +107,7 @@ def auroc(score: Column, success: Truth, valid: Truth | None = None, *, level: S
     x, keep = _kept(score, valid)
     won = keep & jnp.asarray(success)
     m, f = jnp.sum(won).astype(jnp.int32), jnp.sum(keep & ~won).astype(jnp.int32)
-    status = _status(x, keep, m, f)
+    status = _status(x, keep, m, f, level)
     usable = keep & jnp.isfinite(x)
     m_, f_ = (jnp.maximum(c, 1).astype(x.dtype) for c in (m, f))
     excess = jnp.where(won, midranks(jnp.where(usable, x, 0.0), usable) - (m_ + f_ + 1) / 2, 0.0)  # keeps digits
@@ -168,6 +173,9 @@ def youden(score: Column, success: Truth, valid: Truth | None = None) -> Thresho
     x, keep, won = x[order], keep[order], won[order]
     below = jnp.cumsum(keep & won), jnp.cumsum(keep & ~won)  # at or below row i
     j = below[1] / jnp.maximum(f, 1) - below[0] / jnp.maximum(m, 1)
+    if not x.size:  # no row to take the best of
+        nothing = jnp.full((), jnp.nan, x.dtype)
+        return Threshold(nothing, nothing, _status(x, keep, m, f))
     after = jnp.concatenate([x[1:], x[-1:]])
     splits = (x < after) & jnp.concatenate([keep[1:], jnp.zeros(1, bool)])
     at = jnp.argmax(jnp.where(splits, j, -2.0))
@@ -187,7 +195,7 @@ def balanced_accuracy(
     (p + q) / 2 with p = share of successes above, q = share of failures at or below. In [0, 1]. Interval: the distances
     of Wilson's ends from p and q, added in squares and halved (MOVER; Zou & Donner 2008, Stat. Med. 27:1693).
 
-    Undefined: ONE_CLASS, NO_DATA, BAD_INPUT for a score or a threshold that is not finite.
+    Undefined: ONE_CLASS, NO_DATA, BAD_INPUT for a score or a threshold that is not finite or a level outside (0, 1).
     Oracle: sklearn.metrics.balanced_accuracy_score.
 
     >>> b = jax.jit(balanced_accuracy)(jnp.array([0.1, 0.4, 0.6, 0.8]), jnp.array([0, 1, 0, 1]) == 1, threshold=0.5)
@@ -197,7 +205,7 @@ def balanced_accuracy(
     x, keep = _kept(score, valid)
     won, above = jnp.asarray(success), x > threshold
     m, f = jnp.sum(keep & won), jnp.sum(keep & ~won)
-    status = _status(x, keep, m, f)
+    status = _status(x, keep, m, f, level)
     no_number = (status == Status.OK.code) & ~jnp.isfinite(jnp.asarray(threshold, x.dtype))
     status = jnp.where(no_number, Status.BAD_INPUT.code, status)
     p = wilson(jnp.sum(keep & won & above), jnp.maximum(m, 1), level=level)
@@ -224,7 +232,7 @@ def brier(probability: Column, success: Truth, valid: Truth | None = None) -> Sc
     """
     p, keep = _kept(probability, valid)
     n = jnp.sum(keep)
-    status = status_of((jnp.any(keep & ~((p >= 0) & (p <= 1))), Status.BAD_INPUT), (n == 0, Status.NO_DATA))
+    status = _of_probabilities(p, keep)
     y = jnp.asarray(success).astype(p.dtype)
     value = jnp.sum(jnp.where(keep, (p - y) ** 2, 0.0)) / jnp.maximum(n, 1)
     return Score(jnp.where(status == Status.OK.code, value, jnp.nan), status)
@@ -255,8 +263,10 @@ def quantile_bins(probability: Column, success: Truth, valid: Truth | None = Non
     n = jnp.sum(keep).astype(jnp.int32)
     ordered = jnp.sort(jnp.where(keep, p, jnp.inf))
     k = jnp.arange(1, bins_n) * jnp.maximum(n - 1, 0)
+    if not p.size:  # no row to take a quantile of
+        ordered = jnp.zeros(1, p.dtype)
     low = k // bins_n
-    high, share = jnp.minimum(low + 1, p.size - 1), (k % bins_n) / bins_n
+    high, share = jnp.minimum(low + 1, ordered.size - 1), (k % bins_n) / bins_n
     edges = ordered[low] + jnp.where(share > 0, share * (ordered[high] - ordered[low]), 0.0)
     return _bins(p, success, keep, jnp.sum(p[:, None] > edges[None], axis=1), bins_n)
 
@@ -275,7 +285,8 @@ def width_bins(probability: Column, success: Truth, valid: Truth | None = None, 
 def ece(bins: Bins) -> Score:
     """Expected calibration error over stated bins: sum n_b |predicted - observed| / n; lower is better. In [0, 1].
 
-    It depends on the bins, so say which. Undefined: NO_DATA without rows.
+    It depends on the bins, so say which. Undefined: NO_DATA without rows; BAD_INPUT as the bins, for a number of rows
+    below 0 and for a mean prediction or share of a bin with rows outside [0, 1].
     Source: Naeini et al. 2015, AAAI. Oracle: tables of a public release in tests/stats/test_calibration.py.
 
     >>> print(f"{ece(Bins(jnp.array([3, 1]), jnp.array([0.2, 0.9]), jnp.array([0.3, 1.0]))).value:.3f}")
@@ -283,10 +294,14 @@ def ece(bins: Bins) -> Score:
     """
     n = jnp.asarray(bins.n)
     gap = jnp.abs(jnp.asarray(bins.predicted, float) - jnp.asarray(bins.observed, float))
-    total = jnp.sum(n)
-    status = status_of((total == 0, Status.NO_DATA))
-    value = jnp.sum(jnp.where(n > 0, n * gap, 0.0)) / jnp.maximum(total, 1)
-    return Score(jnp.where(total > 0, value, jnp.nan), status)
+    total = jnp.sum(jnp.asarray(n, float))
+    rates = jnp.stack([jnp.asarray(v, float) for v in (bins.predicted, bins.observed)])
+    bad = jnp.any(n < 0) | jnp.any((n > 0)[None] & ~((rates >= 0) & (rates <= 1)))
+    status = jnp.asarray(bins.status, jnp.int32)
+    found = status_of((bad, Status.BAD_INPUT), (total == 0, Status.NO_DATA))
+    status = jnp.where(status == Status.OK.code, found, status)
+    value = jnp.sum(jnp.where(n > 0, n * gap, 0.0)) / jnp.maximum(total, 1.0)
+    return Score(jnp.where(status == Status.OK.code, value, jnp.nan), status)
 
 
 # ------------------------------------------------------------------------------------------------------------ hold-outs
@@ -374,12 +389,16 @@ def _kept(values: Column, valid: Truth | None) -> tuple[Float[Array, " N"], Bool
     return x, jnp.ones(x.shape, bool) if valid is None else jnp.asarray(valid)
 
 
-def _status(x: Array, keep: Array, m: Array, f: Array) -> Int[Array, ""]:
+def _status(x: Array, keep: Array, m: Array, f: Array, level: Scalar = 0.95) -> Int[Array, ""]:
     return status_of(
-        (jnp.any(keep & ~jnp.isfinite(x)), Status.BAD_INPUT),
+        (jnp.any(keep & ~jnp.isfinite(x)) | ~is_level(level), Status.BAD_INPUT),
         (m + f == 0, Status.NO_DATA),
         ((m == 0) | (f == 0), Status.ONE_CLASS),
     )
+
+
+def _of_probabilities(p: Array, keep: Array) -> Int[Array, ""]:
+    return status_of((jnp.any(keep & ~((p >= 0) & (p <= 1))), Status.BAD_INPUT), (~jnp.any(keep), Status.NO_DATA))
 
 
 def _after(made: Judged, before: Array) -> Judged:
@@ -390,8 +409,9 @@ def _after(made: Judged, before: Array) -> Judged:
 
 
 def _bins(p: Array, success: Truth, keep: Array, index: Array, bins_n: int) -> Bins:
-    member = (index[None] == jnp.arange(bins_n)[:, None]) & keep[None]
+    status = _of_probabilities(p, keep)
+    member = (index[None] == jnp.arange(bins_n)[:, None]) & keep[None] & (status == Status.OK.code)
     n = jnp.sum(member, axis=1).astype(jnp.int32)
     sums = (jnp.sum(jnp.where(member, v[None], 0.0), axis=1) for v in (p, jnp.asarray(success).astype(p.dtype)))
     predicted, observed = (jnp.where(n > 0, s / jnp.maximum(n, 1), jnp.nan) for s in sums)
-    return Bins(n, predicted, observed)
+    return Bins(n, predicted, observed, status)

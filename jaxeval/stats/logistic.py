@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from jaxeval.stats.estimate import Scalar, Status, status_of
+from jaxeval.stats.estimate import Scalar, Status, is_level, status_of
 from jaxeval.stats.proportions import normal_quantile
 
 Truth = Bool[Array, " N"] | Bool[np.ndarray, " N"]
@@ -44,9 +44,10 @@ def logistic_fit(features: Features, success: Truth, valid: Truth | None = None,
     A coefficient is the change of the log odds by one unit of its feature: `standardised` features give it by one
     standard deviation; `dummies` add a policy's or a start's own intercept; speed is a feature as any other.
 
-    Undefined: ONE_CLASS, NO_DATA, BAD_INPUT for a feature that is not finite, DEGENERATE where no finite maximum exists
-    (a feature, or a sum of some, separates successes from failures, wholly or but for ties), or where features are
-    constant or depend on each other.
+    Undefined: ONE_CLASS, NO_DATA, BAD_INPUT for a feature that is not finite or a level outside (0, 1), DEGENERATE
+    where no finite maximum exists (a feature, or a sum of some, separates successes from failures, wholly or but for
+    ties), where features are constant or depend on each other, or where a float does not hold a coefficient or its
+    standard error (features of some 1e38).
     Oracle: statsmodels Logit (coefficients, standard errors, intervals), sklearn LogisticRegression without penalty.
 
     >>> x = jnp.array([[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]])
@@ -61,7 +62,7 @@ def logistic_fit(features: Features, success: Truth, valid: Truth | None = None,
     won = keep & jnp.asarray(success)
     m, f = jnp.sum(won), jnp.sum(keep & ~won)
     status = status_of(
-        (jnp.any(keep[:, None] & ~jnp.isfinite(x)), Status.BAD_INPUT),
+        (jnp.any(keep[:, None] & ~jnp.isfinite(x)) | ~is_level(level), Status.BAD_INPUT),
         (m + f == 0, Status.NO_DATA),
         ((m == 0) | (f == 0), Status.ONE_CLASS),
     )
@@ -110,8 +111,10 @@ def logistic_fit(features: Features, success: Truth, valid: Truth | None = None,
     at = mean + middle / scale  # the weighted mean in units of z, from the features' own origin
     variance0 = 1 / total + at @ inverse @ at
     coefficients = jnp.concatenate([(b0 - middle @ slopes)[None], slopes])
-    error = jnp.sqrt(jnp.concatenate([variance0[None], jnp.diagonal(inverse) / scale**2]))
+    error = jnp.concatenate([jnp.sqrt(variance0)[None], jnp.sqrt(jnp.diagonal(inverse)) / scale])
     half = normal_quantile(level) * error
+    held = jnp.all(jnp.isfinite(coefficients) & jnp.isfinite(half) & (error > 0))
+    status = jnp.where((status == Status.OK.code) & ~held, Status.DEGENERATE.code, status)
     ok = status == Status.OK.code
     told = [jnp.where(ok, v, jnp.nan) for v in (coefficients, coefficients - half, coefficients + half, error)]
     return Logistic(told[0], told[1], told[2], told[3], (m + f).astype(jnp.int32), status)
@@ -152,9 +155,14 @@ def dummies(codes: Codes, *, levels_n: int) -> Float[Array, "N L"]:
 def _moments(x: Array, keep: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of each column over the rows kept; 0 exactly for a constant one."""
     n, each = jnp.maximum(jnp.sum(keep), 1), keep[:, None]
-    mean = jnp.sum(jnp.where(each, x, 0.0), axis=0) / n
-    size = jnp.sqrt(jnp.sum(jnp.where(each, x - mean[None], 0.0) ** 2, axis=0) / n)
-    high, low = jnp.max(jnp.where(each, x, -jnp.inf), axis=0), jnp.min(jnp.where(each, x, jnp.inf), axis=0)
+    mean = jnp.sum(jnp.where(each, x / n, 0.0), axis=0)
+    off = jnp.where(each, x - mean[None], 0.0)
+    most = jnp.max(jnp.abs(off), axis=0, initial=0.0)
+    unit = jnp.where(most > 0, most, 1.0)  # so that no square overflows or vanishes
+    size = unit * jnp.sqrt(jnp.sum((off / unit[None]) ** 2, axis=0) / n)
+    high, low = (
+        of(jnp.where(each, x, start), axis=0, initial=start) for of, start in ((jnp.max, -jnp.inf), (jnp.min, jnp.inf))
+    )
     return mean, jnp.where(high > low, size, 0.0)
 
 

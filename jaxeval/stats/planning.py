@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxeval.stats.estimate import Scalar, Status, status_of
+from jaxeval.stats.estimate import Scalar, Status, is_level, status_of
 from jaxeval.stats.proportions import normal_quantile
 
 
@@ -28,14 +28,16 @@ def episodes_for_half_width(p: Scalar, half_width: Scalar, *, level: Scalar = 0.
     The smallest n >= 1 with z sqrt(p(1-p)/n + z²/4n²) / (1 + z²/n) <= half_width, from the quadratic
     h² n² + z² (2h² - p(1-p)) n + z⁴ (h² - 1/4) = 0. Not knowing p, take 0.5, where most are needed. Exact; in float32
     one more or less beyond a million.
-    Undefined: BAD_INPUT unless 0 <= p <= 1, 0 < half_width and 0 < level < 1.
+    Undefined: BAD_INPUT unless 0 <= p <= 1, 0 < half_width and 0 < level < 1; DEGENERATE where n is too large for a
+    float.
     Source: Wilson 1927, solved for n. Oracle: a search over statsmodels' intervals.
 
     >>> f"{episodes_for_half_width(0.5, 0.1).n:.0f} {episodes_for_half_width(0.84, 0.1).n:.0f}"
     '93 51'
     """
     p, h, level = _floats(p, half_width, level)
-    bad = ~(_rate(p) & (h > 0) & (level > 0) & (level < 1))
+    bad = ~(_rate(p) & (h > 0) & is_level(level))
+    h = jnp.minimum(h, 1.0)  # beyond .5 one episode is enough
     z = normal_quantile(level)
     B, C = z * z * (2 * h * h - p * (1 - p)), z**4 * (h * h - 0.25)
     n = (-B + jnp.sqrt(jnp.maximum(B * B - 4 * h * h * C, 0.0))) / (2 * h * h)
@@ -48,7 +50,8 @@ def episodes_for_difference(p_a: Scalar, p_b: Scalar, *, power: Scalar = 0.8, le
     n = ((z_level sqrt(2 m (1-m)) + z_power sqrt(p_a (1-p_a) + p_b (1-p_b))) / (p_a - p_b))²,  m = (p_a + p_b) / 2,
     rounded up; "told apart": the interval leaves 0 out. Counted exactly at 80 %, over rates .05 apart, that has a power
     of 79 to 89 %, and more for n < 5 or where a rate is 0 or 1. Fisher's test needs about 2 / |p_a - p_b| more.
-    Undefined: DEGENERATE if p_a = p_b (no number suffices); BAD_INPUT unless 0 <= p <= 1, 0 < power < 1, 0 < level < 1.
+    Undefined: DEGENERATE if p_a = p_b (no number suffices) or nearly so; BAD_INPUT unless 0 <= p <= 1, 0 < power < 1, 0
+    < level < 1.
     Source: Fleiss, Levin & Paik 2003, Statistical Methods for Rates and Proportions, eq. 4.14.
     Oracle: statsmodels power_proportions_2indep; exact enumeration.
 
@@ -72,8 +75,8 @@ def pairs_for_difference(p_a_only: Scalar, p_b_only: Scalar, *, power: Scalar = 
     "told apart": the interval leaves 0 out. Counted exactly at 80 %, that has a power of 80 to 86 %, and up to 98 %
     where one share is next to 0 or n is below 20. McNemar's mid-p has 80 % as well; the exact one needs about 1 / |d|
     more.
-    Undefined: DEGENERATE if the shares are equal (no number suffices); BAD_INPUT unless both and their sum lie in
-    [0, 1], 0 < power < 1 and 0 < level < 1.
+    Undefined: DEGENERATE if the shares are equal (no number suffices) or nearly so; BAD_INPUT unless both and their sum
+    lie in [0, 1], 0 < power < 1 and 0 < level < 1.
     Source: Connor 1987, Biometrics 43:207. Oracle: exact enumeration of the discordant pairs.
 
     >>> f"{pairs_for_difference(0.42, 0.11).n:.0f}"
@@ -96,11 +99,11 @@ def _rate(p: Float[Array, ""]) -> Bool[Array, ""]:
 
 
 def _asked(power: Float[Array, ""], level: Float[Array, ""]) -> Bool[Array, ""]:
-    return (power > 0) & (power < 1) & (level > 0) & (level < 1)
+    return (power > 0) & (power < 1) & is_level(level)
 
 
 def _planned(n: Float[Array, ""], *cases: tuple[Array, Status]) -> Plan:
-    """n rounded up, but not for what rounding errors put above a whole number."""
-    status = status_of(*cases)
+    """n rounded up, but not for what rounding errors put above a whole number; DEGENERATE where no float holds it."""
+    status = status_of(*cases, (~jnp.isfinite(n), Status.DEGENERATE))
     whole = jnp.maximum(jnp.ceil(n * (1 - 4 * jnp.finfo(n.dtype).eps)), 1.0)
     return Plan(jnp.where(status == Status.OK.code, whole, jnp.nan), status)

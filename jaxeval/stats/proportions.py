@@ -15,7 +15,7 @@ from jax.scipy.special import gammaln, ndtri
 from jaxtyping import Array, Bool, Float, Int, Num
 from numpy import ndarray
 
-from jaxeval.stats.estimate import Estimate, Scalar, Status, status_of
+from jaxeval.stats.estimate import Estimate, Scalar, Status, is_level, status_of
 
 Counts = Num[Array, " S"] | Num[ndarray, " S"]
 """A count for each of S strata."""
@@ -228,8 +228,7 @@ def cannot_be(k: Float[Array, "..."], n: Float[Array, "..."], level: Scalar) -> 
     """Whether k of n at this level is no question at all: a count that is negative, not whole, NaN, or too many."""
     most = 1 / jnp.finfo(n.dtype).eps
     whole = (k == jnp.floor(k)) & (n == jnp.floor(n))
-    level = jnp.asarray(level, n.dtype)
-    return ~(whole & (k >= 0) & (k <= n) & (n <= most) & (level > 0) & (level < 1))
+    return ~(whole & (k >= 0) & (k <= n) & (n <= most) & is_level(level))
 
 
 @jax.jit
@@ -249,8 +248,9 @@ def _checked(
 
 
 def _clipped(low: Array, high: Array, k: Array, n: Array) -> tuple[Array, Array]:
-    """Ends inside [0, 1], exactly 0 and 1 where nothing and everything succeeded."""
-    return jnp.where(k == 0, 0.0, jnp.maximum(low, 0.0)), jnp.where(k == n, 1.0, jnp.minimum(high, 1.0))
+    """Ends inside [0, 1], exactly 0 and 1 where nothing and everything succeeded, the other end apart from that."""
+    below_one = 1 - jnp.finfo(low.dtype).epsneg  # the float next to 1
+    return jnp.where(k == 0, 0.0, jnp.clip(low, 0.0, below_one)), jnp.where(k == n, 1.0, jnp.minimum(high, 1.0))
 
 
 def _told(status: Array, value: Array, low: Array, high: Array) -> Estimate:

@@ -17,7 +17,7 @@ import numpy as np
 from jax.scipy.special import betainc, erfc, gammaln, ndtri
 from jaxtyping import Array, Bool, Float, Int, Key, Num, UInt32
 
-from jaxeval.stats.estimate import Scalar, Status, Test, status_of
+from jaxeval.stats.estimate import Scalar, Status, Test, is_level, status_of
 
 Column = Num[Array, " N"] | Num[np.ndarray, " N"]
 Mask = Bool[Array, " N"] | Bool[np.ndarray, " N"] | None
@@ -58,7 +58,8 @@ def spearman(x: Column, y: Column, valid: Mask = None, *, level: Scalar = 0.95) 
     +-1, where z is infinite, the interval starts half of the smallest change inside: 1 - 6 / (n (n^2 - 1)).
 
     Undefined: CONSTANT where x or y does not vary, NOT_ENOUGH below three rows, BAD_INPUT for a number that is not
-    finite. Invariant to increasing maps of x or y; y -> -y turns the sign. Oracle: scipy.stats.spearmanr.
+    finite or a level outside (0, 1). Invariant to increasing maps of x or y; y -> -y turns the sign. Oracle:
+    scipy.stats.spearmanr.
 
     >>> r = jax.jit(spearman)(jnp.array([1, 2, 3, 4, 5]), jnp.array([2, 1, 4, 3, 5]))
     >>> print(f"{r.value:.2f} [{r.low:.2f}, {r.high:.2f}], p {r.p:.3f}, n {r.n}")
@@ -66,12 +67,11 @@ def spearman(x: Column, y: Column, valid: Mask = None, *, level: Scalar = 0.95) 
     """
     keep, n = _kept(x, valid)
     a, b = centred_ranks(x, keep), centred_ranks(y, keep)
-    status = _status(x, y, keep)
+    status = _status(x, y, keep, level)
     size = jnp.sqrt(jnp.sum(a * a)) * jnp.sqrt(jnp.sum(b * b))
     rho = jnp.clip(jnp.sum(a * b) / jnp.where(size > 0, size, 1.0), -1.0, 1.0)
     few, m = n < 4, jnp.maximum(n, 4).astype(rho.dtype)
-    inside = 1 - 6 / (m * (m * m - 1))
-    low, high = _fisher(rho, (1 + rho**2 / 2) / (m - 3), inside, few, level)
+    low, high = _fisher(rho, (1 + rho**2 / 2) / (m - 3), 6 / (m * (m * m - 1)), few, level)
     df = jnp.maximum(n - 2, 1).astype(rho.dtype)
     p = betainc(df / 2, jnp.full_like(df, 0.5), (1 - rho) * (1 + rho))
     return _told(rho, low, high, jnp.clip(p, _least_p(n), 1.0), n, status)
@@ -88,7 +88,8 @@ def kendall(x: Column, y: Column, valid: Mask = None, *, level: Scalar = 0.95) -
     1 - 2 / (n (n - 1)). Work grows with n^2, memory with n.
 
     Undefined: CONSTANT where x or y does not vary, NOT_ENOUGH below three rows, BAD_INPUT for a number that is not
-    finite. Invariant to increasing maps of x or y; y -> -y turns the sign. Oracle: scipy.stats.kendalltau.
+    finite or a level outside (0, 1). Invariant to increasing maps of x or y; y -> -y turns the sign. Oracle:
+    scipy.stats.kendalltau.
 
     >>> r = jax.jit(kendall)(jnp.array([1, 2, 3, 4, 5]), jnp.array([2, 1, 4, 3, 5]))
     >>> print(f"{r.value:.2f} [{r.low:.2f}, {r.high:.2f}], p {r.p:.3f}, n {r.n}")
@@ -96,21 +97,23 @@ def kendall(x: Column, y: Column, valid: Mask = None, *, level: Scalar = 0.95) -
     """
     keep, n = _kept(x, valid)
     a, b = centred_ranks(x, keep), centred_ranks(y, keep)
-    status = _status(x, y, keep)
+    status = _status(x, y, keep, level)
     row = jnp.arange(keep.size)
 
-    def add(s: Array, i: Array) -> tuple[Array, None]:
+    def add(s: tuple[Array, Array], i: Array) -> tuple[tuple[Array, Array], None]:
         later = keep & keep[i] & (row > i)
-        return s + jnp.sum(jnp.where(later, jnp.sign(a - a[i]) * jnp.sign(b - b[i]), 0)).astype(jnp.int32), None
+        low = s[1] + jnp.sum(jnp.where(later, jnp.sign(a - a[i]) * jnp.sign(b - b[i]), 0)).astype(jnp.int32)
+        return (s[0] + (low >> 16), low & 0xFFFF), None  # in two words: pairs outgrow one at 65,537 rows
 
-    s = jax.lax.scan(add, jnp.int32(0), row)[0].astype(a.dtype)
+    high, low = jax.lax.scan(add, (jnp.int32(0), jnp.int32(0)), row)[0]
+    s = high.astype(a.dtype) * 2**16 + low.astype(a.dtype)
     m = jnp.maximum(n, 3).astype(a.dtype)
     pairs = m * (m - 1) / 2
     ties, triples, weights = zip(*(_ties(c, keep) for c in (x, y)), strict=True)
     untied = jnp.sqrt(jnp.maximum(pairs - ties[0], 0)) * jnp.sqrt(jnp.maximum(pairs - ties[1], 0))
     tau = jnp.clip(s / jnp.where(untied > 0, untied, 1.0), -1.0, 1.0)
     few, k = n < 5, jnp.maximum(n, 5).astype(a.dtype)
-    low, high = _fisher(tau, 0.437 / (k - 4), 1 - 2 / (k * (k - 1)), few, level)
+    low, high = _fisher(tau, 0.437 / (k - 4), 2 / (k * (k - 1)), few, level)
     variance = (m * (m - 1) * (2 * m + 5) - weights[0] - weights[1]) / 18 + ties[0] * ties[1] / pairs
     variance = variance + triples[0] * triples[1] / (9 * m * (m - 1) * (m - 2))
     p = erfc(jnp.abs(s) / jnp.sqrt(2 * jnp.maximum(variance, 1e-12)))
@@ -177,7 +180,7 @@ def pooled_mean(
 ) -> Pooled:
     """Mean of the values whose status is OK, and how many were undefined and so left out (none counts as 0).
 
-    NO_DATA where all are undefined.
+    NO_DATA where all are undefined, BAD_INPUT where a value is not finite and its status OK.
 
     >>> mean = pooled_mean(jnp.array([0.8, jnp.nan]), jnp.array([Status.OK.code, Status.CONSTANT.code]))
     >>> print(f"{mean.value:.2f} of {mean.used_n}, {mean.left_out_n} left out")
@@ -185,9 +188,9 @@ def pooled_mean(
     """
     used = jnp.asarray(status) == Status.OK.code
     n = jnp.sum(used)
-    total = jnp.sum(jnp.where(used, jnp.asarray(values, float), 0.0))
-    told = status_of((n == 0, Status.NO_DATA))
-    mean = jnp.where(n > 0, total / jnp.maximum(n, 1), jnp.nan)
+    mean = jnp.sum(jnp.where(used, jnp.asarray(values, float), 0.0)) / jnp.maximum(n, 1)
+    told = status_of((n == 0, Status.NO_DATA), (~jnp.isfinite(mean), Status.BAD_INPUT))
+    mean = jnp.where(told == Status.OK.code, mean, jnp.nan)
     return Pooled(mean, n.astype(jnp.int32), (used.size - n).astype(jnp.int32), told)
 
 
@@ -223,7 +226,7 @@ def _places(values: Column, keep: Array) -> tuple[Array, Array]:
     return jnp.searchsorted(ordered, x, side="left"), jnp.searchsorted(ordered, x, side="right")
 
 
-def _status(x: Column, y: Column, keep: Array) -> Int[Array, ""]:
+def _status(x: Column, y: Column, keep: Array, level: Scalar = 0.95) -> Int[Array, ""]:
     columns = [jnp.asarray(c, float) for c in (x, y)]
     infinite = [jnp.any(keep & ~jnp.isfinite(c)) for c in columns]
     constant = [
@@ -231,7 +234,7 @@ def _status(x: Column, y: Column, keep: Array) -> Int[Array, ""]:
         for c in columns
     ]
     return status_of(
-        (infinite[0] | infinite[1], Status.BAD_INPUT),
+        (infinite[0] | infinite[1] | ~is_level(level), Status.BAD_INPUT),
         (jnp.sum(keep) < 3, Status.NOT_ENOUGH),
         (constant[0] | constant[1], Status.CONSTANT),
     )
@@ -248,11 +251,13 @@ def _ties(values: Column, keep: Array) -> tuple[Array, Array, Array]:
     return over((t - 1) / 2), over((t - 1) * (t - 2)), over((t - 1) * (2 * t + 5))
 
 
-def _fisher(r: Array, variance: Array, inside: Array, few: Array, level: Scalar) -> tuple[Array, Array]:
-    """Interval of a correlation on Fisher's scale; ``inside``: how near to +-1 that scale is read."""
-    z = jnp.arctanh(jnp.clip(r, -inside, inside))
+def _fisher(r: Array, variance: Array, short: Array, few: Array, level: Scalar) -> tuple[Array, Array]:
+    """Interval of a correlation on Fisher's scale, read no nearer to +-1 than ``short``; rounded outwards."""
+    z = jnp.sign(r) * jnp.log((2 - jnp.maximum(1 - jnp.abs(r), short)) / jnp.maximum(1 - jnp.abs(r), short)) / 2
+    most = 1 - jnp.finfo(r.dtype).epsneg  # the float next to 1: the interval of 1 has a width, however narrow
     half = ndtri((1 + jnp.asarray(level, r.dtype)) / 2) * jnp.sqrt(variance)
-    low, high = jnp.minimum(jnp.tanh(z - half), r), jnp.maximum(jnp.tanh(z + half), r)
+    low, high = jnp.minimum(jnp.tanh(z - half), most), jnp.maximum(jnp.tanh(z + half), -most)
+    low, high = jnp.minimum(low, r), jnp.maximum(high, r)
     return jnp.where(few, -1.0, low), jnp.where(few, 1.0, high)
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from jax.scipy.special import xlog1py, xlogy
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxeval.stats.estimate import Estimate, PairCounts, Scalar, Status, status_of
+from jaxeval.stats.estimate import Estimate, PairCounts, Scalar, Status, is_level, status_of
 
 
 class Evidence(NamedTuple):
@@ -52,7 +52,8 @@ def evidence(counts: PairCounts) -> Evidence:
 
     log E = (A + B) log 2 + log Beta(1 + A, 1 + B), A = a_only, B = b_only. Two-sided: swapping a and b changes nothing.
     0 with no discordant pair (NO_DISCORDANT, a warning); undefined with no pair (NO_DATA) and for counts that are
-    negative or not whole (BAD_INPUT). Oracle: scipy.special.betaln, and the running product of ``watch``.
+    negative, not whole or more than 1 / eps of the float in use (BAD_INPUT). Oracle: scipy.special.betaln, and the
+    running product of ``watch``.
 
     >>> e = evidence(PairCounts(42, 42, 11, 5))
     >>> print(f"{jnp.exp(e.log_e):.0f}")
@@ -85,7 +86,7 @@ def watch(a: Bool[Array, " T"], b: Bool[Array, " T"], valid: Bool[Array, " T"], 
     differs = jnp.sum(won, axis=0) > 0
     log_e = jnp.cumsum(jnp.where(differs, jnp.log(2 * stake), 0))
 
-    known = (jnp.asarray(level) > 0) & (jnp.asarray(level) < 1)
+    known = is_level(level)
     enough = valid & (log_e >= -jnp.log1p(-jnp.asarray(level, dtype))) & known
     stopped = jnp.any(enough)
     stop = jnp.where(stopped, jnp.argmax(enough), -1).astype(jnp.int32)
@@ -114,7 +115,7 @@ def share_of_discordant(counts: PairCounts, *, level: Scalar = 0.95) -> Estimate
     0.79 [0.59, 0.93]
     """
     a, b, bad, status = _discordant(counts)
-    known = (jnp.asarray(level) > 0) & (jnp.asarray(level) < 1)
+    known = is_level(level)
     status = jnp.where(known, status, jnp.int32(Status.BAD_INPUT.code))
     bound = jnp.log1p(-jnp.asarray(level, a.dtype)) + _log_beta_rest(a, b)
     n = jnp.maximum(a + b, 1)
@@ -165,6 +166,7 @@ def _discordant(
     """a_only, b_only, whether counts cannot be, and the status."""
     cells = jnp.stack([jnp.asarray(c, jnp.result_type(float)) for c in counts])
     bad = ~jnp.all(jnp.isfinite(cells) & (cells >= 0) & (cells == jnp.round(cells)))
+    bad = bad | (jnp.sum(cells) > 1 / jnp.finfo(cells.dtype).eps)
     _, a, b, _ = cells = jnp.where(bad, 0, cells)
     status = status_of(
         (bad, Status.BAD_INPUT), (jnp.sum(cells) == 0, Status.NO_DATA), (a + b == 0, Status.NO_DISCORDANT)

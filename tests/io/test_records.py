@@ -13,7 +13,7 @@ import pytest
 from jaxeval.io import bundled
 from jaxeval.io.errors import InputError
 from jaxeval.io.pairing import pair_runs
-from jaxeval.io.records import read_records, without_repeats
+from jaxeval.io.records import read_records, truth_of, without_repeats
 from jaxeval.io.tables import read_table
 from jaxeval.report.tables import Column, csv_text, latex_text, plain_text, write_csv
 
@@ -75,7 +75,7 @@ def test_bad_rows_are_told_one_by_one_and_nothing_else_is_lost(tmp_path: Path) -
     told = "\n".join(records.refused)
     assert len(records.refused) == 4
     for part in (
-        "r.csv, line 3: success_at_end is 'maybe', expected true, false, 1, 0 or nothing; correct the cell",
+        "r.csv, line 3: success_at_end is 'maybe', expected true, false, yes, no, 1, 0 or nothing; correct the cell",
         "r.csv, line 4: speed is 'fast', expected a number",
         "r.csv, line 5: policy is empty, expected the policy's name",
         "r.csv, line 6: found 2 cells, expected 4 as in line 1",
@@ -93,6 +93,8 @@ def test_folders_globs_lists_and_a_file_that_is_none(tmp_path: Path) -> None:
     assert len(records.refused) == 1 and "Git-LFS pointer" in records.refused[0]
     assert len(read_records(f"{tmp_path}/in/**/*.jsonl")) == 2
     assert len(read_records([tmp_path / "in" / "a.csv", str(tmp_path / "in" / "deep")])) == 3
+    several = read_records({"z": written(tmp_path / "in" / "c.csv", ROWS)})
+    assert any("all is read as z as asked, though its `policy` says expert, act" in n for n in several.notes)
     named = read_records({"x": tmp_path / "in" / "a.csv", "y": [tmp_path / "in" / "deep" / "b.jsonl"]})
     assert [r["policy"] for r in named.rows] == ["x", "y", "y"]
 
@@ -185,6 +187,108 @@ def test_repeated_runs_are_said_and_counted_once() -> None:
     kept, said = without_repeats(rows, range(6), ["speed"])
     assert kept == [0, 2, 3, 4, 5]  # without a start nothing says that a run is the same
     assert len(said) == 1 and "1 rows repeat a run" in said[0] and "1 of them with another outcome" in said[0]
+
+
+@pytest.mark.parametrize("first", [{"excluded": "gripper jam"}, {"success_at_end": None}])
+@pytest.mark.parametrize("late", [False, True])
+def test_of_a_repeated_run_the_row_that_counts_is_kept(first: dict[str, Any], late: bool) -> None:
+    """An execution that was broken off and run again counts with the outcome of its second run."""
+    good = start(5, task="t", episode=None, success_once=None, success_at_end=True, excluded=None)
+    rows = [good | {"success_at_end": False} | first, good, good | {"success_at_end": False}]
+    rows = [rows[1], rows[0], rows[2]] if late else rows
+    kept, said = without_repeats(rows, range(3), [])
+    assert kept == [0 if late else 1]
+    assert "2 rows repeat a run" in said[0] and "1 of them with another outcome" in said[0]
+    broken = [rows[0 if not late else 1]] * 2
+    assert without_repeats(broken, range(2), [])[0] == [0]  # none counts: one of them is still told as not counted
+    once = [good | {"success_at_end": None, "success_once": True}, good]
+    assert without_repeats(once, range(2), [])[0] == [0]
+    assert without_repeats(once, range(2), [], success="success_at_end")[0] == [1]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_whether_a_run_is_excluded_may_be_said_in_a_word(tmp_path: Path, suffix: str) -> None:
+    told = {"no": None, "N": None, "none": None, "False": None, "0": None, "": None, "yes": "excluded",
+            "TRUE": "excluded", "1": "excluded", "dropped": "dropped"}  # fmt: skip
+    rows = [{"policy": "a", "success": 1, "excluded": word} for word in told]
+    assert [r["excluded"] for r in read_records(written(tmp_path / f"r{suffix}", rows)).rows] == list(told.values())
+    assert [truth_of(v) for v in ("Yes", "n", 1, 0.0, True, 2, "maybe", None)] == [
+        True, False, True, False, True, None, None, None
+    ]  # fmt: skip
+
+
+def test_names_are_text_and_the_same_from_every_format(tmp_path: Path) -> None:
+    names = ("policy", "task", "episode", "initial_condition_id", "initial_condition_hash", "cause", "training_seed")
+    cells = [("1.1", "7"), ("1.10", "007"), ("12345678901234567890", "0.1000000000000000055"), ("1e3", "0e12345")]
+    rows = [dict.fromkeys(names, a) | {"initial_condition_hash": b} for a, b in cells]
+    for suffix in (".csv", ".tsv", ".jsonl", ".json", ".parquet"):
+        path = tmp_path / f"text{suffix}"
+        if suffix == ".tsv":
+            path.write_text(written(tmp_path / "text.csv", rows).read_text().replace(",", "\t"))
+        else:
+            written(path, rows)
+        records = read_records(path)
+        assert [{k: r[k] for k in names} for r in records.rows] == rows, suffix
+    for suffix in (".csv", ".jsonl", ".parquet"):
+        numbers = [{"group": 10000, "train_seed": 3.0, "start": 7, "success": True, "speed": 2}]
+        columns = {"policy": "group", "initial_condition_id": "start"}
+        (row,) = read_records(written(tmp_path / f"numbers{suffix}", numbers), columns=columns).rows
+        assert (row["policy"], row["training_seed"], row["initial_condition_id"]) == ("10000", "3", "7")
+        assert row["speed"] == 2 and not isinstance(row["speed"], str)
+    mine = tmp_path / "mine.csv"
+    mine.write_text("policy,start,success\na,1.1,1\na,1.10,0\n")
+    records = read_records(mine, columns={"initial_condition_id": "start"})
+    assert [r["initial_condition_id"] for r in records.rows] == ["1.1", "1.10"]
+    assert [r["start"] for r in read_records(mine, names=["start"]).rows] == ["1.1", "1.10"]
+    assert [r["start"] for r in read_records(mine).rows] == [1.1, 1.1]
+
+
+@pytest.mark.parametrize("found", ['"nan"', '"inf"', "Infinity"])
+def test_a_speed_that_is_no_finite_number_is_unknown_and_told(tmp_path: Path, found: str) -> None:
+    rows = [f'{{"policy": "a", "success": true, "speed": {s}}}' for s in (found, found, "2")]
+    (tmp_path / "r.jsonl").write_text("\n".join(rows))
+    records = read_records(tmp_path / "r.jsonl")
+    assert [r["speed"] for r in records.rows] == [None, None, 2] and not records.refused
+    assert sum("in 2 of 3 rows, expected a finite number; it is unknown there" in n for n in records.notes) == 1
+
+
+def test_many_bad_rows_are_a_few_sentences_and_a_count(tmp_path: Path) -> None:
+    lines = ["a,fast,1", "a,1,maybe", "a,1", "a,1,1"]
+    (tmp_path / "r.csv").write_text("\n".join(["policy,speed,success", *lines * 50]))
+    records = read_records(tmp_path / "r.csv")
+    assert len(records) == 50 and len(records.refused) == 3 * (3 + 1)
+    assert sum(r == f"{tmp_path}/r.csv: 47 more rows are left out for the same reason" for r in records.refused) == 3
+    assert "or rename the column and name it with by=" in " ".join(records.refused)
+    (tmp_path / "r.jsonl").write_text('{"policy": "a", "success": 1}\n' + "[]\n" * 9)
+    assert len(read_table(tmp_path / "r.jsonl").refused) == 4
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_a_csv_may_have_another_delimiter(tmp_path: Path, delimiter: str) -> None:
+    text = '\ufeffpolicy,"a,b",success\nx,"1,5",yes\n'
+    (tmp_path / "r.csv").write_text(text.replace('"a,b"', '"a b"').replace('"1,5"', "2").replace(",", delimiter))
+    (row,) = read_records(tmp_path / "r.csv").rows
+    assert (row["policy"], row["a b"], row["success_at_end"]) == ("x", 2, True)
+    (tmp_path / "c.csv").write_text(f'policy,"a{delimiter}b"\nx,1\n')
+    assert read_table(tmp_path / "c.csv").columns == ("policy", f"a{delimiter}b")
+
+
+@pytest.mark.parametrize("where", [5, None, [None], {"x": 5}, "", []])
+def test_a_source_that_is_no_path_is_one_sentence(where: Any) -> None:
+    with pytest.raises(InputError, match=r"records: .*expected"):
+        read_records(where)
+
+
+def test_counts_beside_which_a_column_is_lacking(tmp_path: Path) -> None:
+    head = "task,learner,speed,both,expert_only,learner_only,neither,learner_n,expert_n\n"
+    (tmp_path / "matched_outcomes.csv").write_text(head + "t,x,1,5,5,0,0,10,10\n")
+    (tmp_path / "stage_counts.csv").write_text("policy,speed,episodes_n,success,lifted\nx,1,10,5,\nx,1,10,5,9\n")
+    (tmp_path / "cause_counts.csv").write_text("policy,speed,cause,episodes_n\nx,1,success,5\nx,1,jam,5\n")
+    rows = [r for r in read_records(tmp_path).rows if r["policy"] == "x"]
+    assert sum(r["stage.lifted"] for r in rows) == 9 and sum(r["cause"] == "jam" for r in rows) == 5
+    (tmp_path / "cause_counts.csv").write_text("policy,speed,episodes_n\nx,1,5\n")
+    with pytest.raises(InputError, match="no column 'cause'"):
+        read_records(tmp_path)
 
 
 def start(k: int, *, policy: str = "a", **more: Any) -> dict[str, Any]:

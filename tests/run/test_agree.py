@@ -203,6 +203,9 @@ def test_what_cannot_be_is_one_sentence(tmp_path: Path) -> None:
         (good, rated, {"columns": ["Quality"]}, "no column 'Quality'"),
         (good, rated, {"columns": ["kinematic.robot"]}, "holds no numbers"),
         (good, rated, {"success": "won"}, "no column 'won'"),
+        (good, rated, {"settings": Settings(lower="Quality")}, "lower: there is no metric Quality, found Q"),
+        (good, None, {"given": "group"}, "given=group: it does not vary within any policy"),
+        (good, None, {"success": "task"}, "success is known of no execution"),
         (good, rated, {"settings": Settings(level=95)}, "level is 95"),
         (blind, None, {}, "success is known of no execution"),
         (again, rated, {}, "2 scored executions are episode 'e0'"),
@@ -222,3 +225,46 @@ def test_executions_that_lack_their_other_half_are_counted(tmp_path: Path) -> No
     assert found.of("alpha (ordinal)", scope="all")[0].n == 22
     (rho,) = found.of("Spearman", metric="Q", scope="all", task=OVERALL)
     assert (rho.n, rho.left_out) == (18, 4)
+
+
+def test_one_name_alone_is_a_list_of_it_and_success_may_be_words(tmp_path: Path) -> None:
+    scores, _ = made()
+    plain = save(tmp_path / "a.csv", scores)
+    words = [r | {"success_at_end": "Yes" if r["success_at_end"] else "no"} for r in scores]
+    listed = agree(plain, columns=["Q"], settings=Settings(resamples_n=100, lower=["Q"]))
+    alone = agree(save(tmp_path / "b.csv", words), columns="Q", settings=Settings(resamples_n=100, lower="Q"))
+    assert listed == alone and alone.metrics == ("-Q",)
+    words[0]["success_at_end"] = "perhaps"
+    odd = agree(save(tmp_path / "c.csv", words), columns="Q", settings=QUICK)
+    assert any("1 of 24 executions say 'perhaps'" in note for note in odd.notes)
+    assert odd.of("AUROC", policy="", task=OVERALL)[0].n == 23
+
+
+def test_an_infinite_value_is_left_out_and_told(tmp_path: Path) -> None:
+    scores, _ = made()
+    scores[2]["Q"] = float("inf")
+    found = agree(save(tmp_path / "s.parquet", scores), columns="Q", settings=QUICK)
+    assert found.of("AUROC", policy="", task=OVERALL)[0].left_out == 1
+    assert "note: Q: 1 of 24 values are infinite or no number; they are left out" in table(found)
+
+
+def test_files_of_an_earlier_run_go_and_the_heading_says_the_level(
+    rated: tuple[Agreed, Any, Any, Path], tmp_path: Path
+) -> None:
+    found, _, _, folder = rated
+    for name in ("holdouts.csv", "coefficients.csv", "notes.csv"):
+        (tmp_path / name).write_text("old")
+    write(found, tmp_path)
+    assert sorted(p.name for p in tmp_path.glob("*.csv")) == ["agreement.csv", "notes.csv"]
+    wide = agree(folder / "scores.parquet", folder / "wide.csv", settings=Settings(level=0.8, resamples_n=100))
+    assert r"80 \% interval" in latex(wide) and r"95 \% interval" in latex(found)
+
+
+def test_raters_who_never_differ_are_a_warning(tmp_path: Path) -> None:
+    scores, _ = made()
+    ratings = [{"episode": r["episode"], "rater_a": 1 + k % 5, "rater_b": 1 + k % 5} for k, r in enumerate(scores)]
+    files = save(tmp_path / "s.csv", scores), save(tmp_path / "r.csv", ratings)
+    found = agree(*files, columns="Q", settings=QUICK)
+    (icc,) = found.of("ICC(2,1)", scope="all")
+    assert (icc.value, icc.low, icc.high) == (1, 1, 1) and icc.status.startswith("constant")
+    assert "warning: ICC(2,1), all: constant" in table(found)

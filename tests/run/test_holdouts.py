@@ -53,6 +53,8 @@ def test_fit_levels_are_tested_on_all_others() -> None:
     margin, won = executions()
     (row,) = held_out({"margin": margin}, won.astype(object), SPEED.astype(object), by="speed", fit=[1, 1.5])
     assert (row["held out"], row["fit_n"], row["test_n"]) == ("speed = 2", 2 * N // 3, N // 3)
+    (alone,) = held_out({"margin": margin}, won.astype(object), SPEED.astype(object), by="speed", fit=1)
+    assert (alone["held out"], alone["fit_n"]) == ("speed = 1.5, 2", N // 3)
 
 
 def test_unknown_rows_are_left_out_and_one_class_is_told() -> None:
@@ -96,6 +98,17 @@ def test_coefficients_given_speed_against_statsmodels() -> None:
 
 def test_order_of_levels() -> None:
     assert in_order([10, 2.5, None, "act", 1, "", "expert"]) == ["1", "2.5", "10", "act", "expert"]
+    assert in_order([1234567.0, 1234568.0]) == ["1234567", "1234568"]  # two seeds, not one 1.23457e+06
+
+
+def test_what_every_policy_has_one_of_is_not_given_beside_its_intercept() -> None:
+    margin, won = executions()
+    weight = np.where(POLICY == "act", 1.5, 2.0)
+    for name, values in (("policy", POLICY), ("weight", weight)):
+        with pytest.raises(InputError, match=f"given={name}: it does not vary within any policy"):
+            coefficients({"m": margin}, won.astype(object), POLICY, {name: values})
+    with pytest.raises(InputError, match="given=speed: it does not vary, expected several levels"):
+        coefficients({"m": margin}, won.astype(object), np.full(N, "act", object), {"speed": np.ones(N)})
 
 
 def test_from_a_table_to_files(tmp_path: Path) -> None:

@@ -218,7 +218,11 @@ def test_bootstrap_leaves_out_resamples_in_which_nothing_varies() -> None:
     assert status(made) is Status.DEGENERATE and made.value == 1 and np.isnan(made.low) and np.isnan(made.high)
     ratings = np.repeat(np.arange(6.0)[:, None], 2, axis=1)  # a resample of one item alone: 6 in 46,656
     made = boot(jax.random.key(0), ratings, scale="interval", resamples_n=200)
-    assert status(made) is Status.OK and made.low == made.high == made.value == 1
+    assert status(made) is Status.CONSTANT and made.low == made.high == made.value == 1  # a warning
+    made = boot(jax.random.key(0), np.tile([1.0, 2.0], (6, 1)), scale="interval", resamples_n=200)
+    assert status(made) is Status.CONSTANT and made.low == made.high == made.value < 0
+    made = boot(jax.random.key(0), np.array([[1.0, 2.0]]), scale="interval", resamples_n=200)  # one item
+    assert status(made) is Status.NOT_ENOUGH and made.value == 0 and np.isnan([made.low, made.high]).all()
 
 
 # --------------------------------------------------------------------------------------------------------- what is not
@@ -247,10 +251,21 @@ def test_what_is_undefined_says_why(x64: bool) -> None:
             (steps[:, :1], Status.NOT_ENOUGH),
             (steps[:1], Status.NOT_ENOUGH),
             (np.array([[1.0, 2.0], [2.0, 1.0]]), Status.DEGENERATE),
+            (np.array([[1.0, 2.0], [2.0, 1.0]] * 2), Status.DEGENERATE),  # MSR = 0, and r would be -2 without a width
+            (np.tile(np.arange(4.0), (6, 1)), Status.DEGENERATE),  # 0 without a width
         ):
             assert [status(r) for r in iccs(*padded(ratings))] == [expected] * 2
         for r in iccs(*padded(steps)):
-            assert [float(v) for v in r[:3]] == [1, 1, 1] and status(r) is Status.OK
+            assert [float(v) for v in r[:3]] == [1, 1, 1] and status(r) is Status.CONSTANT  # a warning
+
+
+def test_a_million_away_float32_knows_alpha_too() -> None:
+    near = np.random.default_rng(0).integers(1, 5, (ITEMS_N, RATERS_N)).astype(float)
+    for scale in SCALES:
+        here, there = (float(alpha(*padded(x), scale=scale).value) for x in (near, near + 1e6))
+        assert there == here, scale  # such ratings are whole in float32
+    for r, s in zip(iccs(*padded(near)), iccs(*padded(near + 1e6)), strict=True):
+        assert [float(v) for v in r[:3]] == [float(v) for v in s[:3]]
 
 
 def test_float32_agrees_with_float64_far_from_zero() -> None:

@@ -95,6 +95,36 @@ def test_trial_5_stages_that_are_not_nested() -> None:
     assert len(notes) == 1 and "88 pre_insertion, 100 inserted" in notes[0] and "as they are" in notes[0]
 
 
+def test_trial_5_a_stage_that_nobody_recorded_is_not_one_that_was_not_reached() -> None:
+    def make(k: int) -> Row:
+        return {"initial_condition_id": str(k), "success_at_end": True, "stage.grasped": None if k < 8 else True,
+                "stage.lifted": k != 9}  # fmt: skip
+
+    made = compare(records(rows("a", 10, make), rows("b", 10, make)), "a", "b", settings=QUICK)
+    told = {r["stage"]: (r["k"], r["n"], r["unknown_n"]) for r in made.stages if r["policy"] == "a"}
+    assert told["grasped"] == (2, 2, 8) and told["lifted"] == (9, 10, 0)
+    assert not [n for n in made.notes if "not nested" in n]  # of the 2 that say both, 2 grasped and 1 lifted
+
+
+def test_trial_4_training_seeds_that_only_one_side_ran() -> None:
+    """a with seeds 0, 1, 2 and b with 2, 3, 4: 50 of 150 runs a side have a partner."""
+
+    def runs(policy: str, first: int) -> list[Row]:
+        return [r for seed in range(first, first + 3) for r in rows(policy, 50, lambda k: {
+            "initial_condition_id": str(k), "training_seed": seed, "success_at_end": (k + seed) % 3 > 0})]  # fmt: skip  # noqa: B023
+
+    told = compare(records(runs("a", 0), runs("b", 2)), "a", "b", settings=QUICK).cells[0]
+    assert (told["pairs_n"], told["a_n"], told["b_n"]) == (50, 150, 150) and told["test"] == "exact McNemar"
+    assert "100 of a's 150 runs (training seed 0, 1) are in no pair" in told["note"]
+    assert "100 of b's 150 runs (training seed 3, 4) are in no pair" in told["note"]
+    assert "unequal denominators" in told["note"] and "the difference is over the 50 pairs" in told["note"]
+    # starts that the other did not run count with all their runs
+    alone = [r | {"initial_condition_id": f"x{r['initial_condition_id']}"} for r in runs("a", 0)]
+    told = compare(records([*runs("a", 0), *alone], rows("b", 50, lambda k: {
+        "initial_condition_id": str(k), "success_at_end": k % 2 == 0})), "a", "b", settings=QUICK).cells[0]  # fmt: skip
+    assert "50 of a's starts (150 runs) were not run by the other" in told["note"]
+
+
 def test_trial_6_success_that_flickers() -> None:
     def make(once: int, at_end: int) -> Callable[[int], Row]:
         return lambda k: {"initial_condition_id": str(k), "initial_condition_hash": str(k), "success_once": k < once,
