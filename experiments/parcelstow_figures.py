@@ -13,6 +13,10 @@ from jaxeval.stats.proportions import wilson
 
 LEARNERS = ("ACT-A", "ACT-B", "ACT-C", "Diffusion Policy", "DAgger")
 SPEEDS = (1.0, 1.5, 2.0)
+ORDER = (
+    "acquired", "lifted_clear", "reoriented", "preinsert_reached", "inserted", "released", "settled", "success",
+)  # fmt: skip
+"""Stages as an episode reaches them."""
 NEAR = 0.05
 """Two rates closer than this are called equivalent once both one-sided tests say so."""
 Stages = dict[tuple[str, float], dict[str, str]]
@@ -39,21 +43,11 @@ def figures(record: Record, stages: Stages, pairs: list[dict[str, Any]], causes:
     record.add_figure("matched.png", F.pairs_figure(named))
     record.add_figure("comparison.png", beside(stages, next(r for r in fastest if r["learner"] == "ACT-A")))
 
-    order = (
-        "acquired",
-        "lifted_clear",
-        "reoriented",
-        "preinsert_reached",
-        "inserted",
-        "released",
-        "settled",
-        "success",
-    )
     reached = [
-        (policy, [{"stage": s} | rate_row(int(stages[policy, 2.0][s]), 100) for s in order])
+        (policy, [{"stage": s} | rate_row(int(stages[policy, 2.0][s]), 100) for s in ORDER])
         for policy in ("expert", *LEARNERS[:3])
     ]
-    record.add_figure("stages.png", F.stages_figure([("r = 2", reached)], order, everyone))
+    record.add_figure("stages.png", F.stages_figure([("r = 2", reached)], ORDER, everyone))
     counted = [r | {"k": int(r["episodes_n"]), "n": 100, "speed r": float(r["speed"])} for r in causes]
     kinds = ["success", *sorted({r["cause"] for r in counted} - {"success"})]
     shown = [(x, [r for r in counted if r["policy"] == x and r["speed r"] in SPEEDS]) for x in everyone]

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import yaml
-from parcelstow_figures import LEARNERS, NEAR, SPEEDS, Stages, figures
+from parcelstow_figures import LEARNERS, NEAR, ORDER, SPEEDS, Stages, figures
 from record import Record, arguments, keep_compiled_code
 
 from jaxeval.report.tables import write_csv
@@ -332,18 +332,8 @@ def insertion(record: Record, stages: Stages, published: dict[str, Any]) -> None
         "inserted, released and settled, then outside the terminal tolerance, under the label 'insertion misalignment'"
     )
     add(record, "Section 5.2: ACT-A, r = 2, settled but failed", latched, n=100, note=note)
-    order = (
-        "acquired",
-        "lifted_clear",
-        "reoriented",
-        "preinsert_reached",
-        "inserted",
-        "released",
-        "settled",
-        "success",
-    )
     crossed = [
-        cell for cell, row in stages.items() if any(int(row[b]) > int(row[a]) for a, b in itertools.pairwise(order))
+        cell for cell, row in stages.items() if any(int(row[b]) > int(row[a]) for a, b in itertools.pairwise(ORDER))
     ]
     note = "a later stage was reached more often than an earlier one: reported as counted, never forced to nest"
     add(record, "stages: cells that do not nest", len(crossed), n=len(stages), note=note)
