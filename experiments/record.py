@@ -2,6 +2,7 @@
 
 `result.json`: {"title", "source", "rows": [{"quantity", "ours", "low", "high", "n", "published", "note"}], "figures",
 "command", "versions"}. `published` is a number, [low, high] for a range, or null; nothing is NaN. Intervals cover 95 %.
+`result.csv` and `result.tex` hold the same rows.
 """
 
 from __future__ import annotations
@@ -101,12 +102,18 @@ class Record:
         self.figures.append(name)
 
     def finish(self) -> Path:
-        """Print the table and write `result.json`, whole or not at all; returns its path."""
+        """Print the table and write it: `result.csv`, `result.tex`, and `result.json`, whose path is returned."""
+        from jaxeval.report.tables import write_csv, write_latex
+
         print(table(self.rows))
+        rows = [asdict(row) for row in self.rows]
+        flat = [row | {"published": _flat(row["published"])} for row in rows]
+        write_csv(self.out / "result.csv", flat)
+        write_latex(self.out / "result.tex", flat, caption=self.title)
         result: dict[str, Any] = {
             "title": self.title,
             "source": self.source,
-            "rows": [asdict(row) for row in self.rows],
+            "rows": rows,
             "figures": self.figures,
             "command": " ".join(["python", *sys.argv]),
             "versions": versions(),
@@ -115,6 +122,10 @@ class Record:
         _write(path, (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
         print(f"result: {path}")
         return path
+
+
+def _flat(published: float | list[float] | None) -> float | str | None:
+    return number(published) if isinstance(published, list) else published
 
 
 def table(rows: list[Row]) -> str:

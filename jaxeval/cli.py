@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,22 @@ VERBS = {
     "convert": "a store from any file; LeRobotDataset and TUM from any store",
     "propose": "a task spec from demonstrations, to edit",
     "rollout": "run a policy in ManiSkill and keep what it did",
+    "compare": "success of two or more policies from the same starts, cell by cell",
+    "plan": "how many episodes an evaluation needs",
+    "agree": "raters with each other, metrics with raters or with success",
 }
+
+
+OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.")
+"""Settings whose keys are the person's own names."""
+PATHS = ("episodes", "records", "ratings", "metrics", "reference", "scores", "spec", "out")
+TEXTS = {
+    "compare": ("a", "b", "by", "conditions", "success", "pairing", "pair_on"),
+    "agree": ("columns", "lower", "success", "holdout", "given"),
+}
+"""Settings of a verb that are text however they look: a policy may be called 10000."""
+TOLD_N = 8
+"""Sentences about what was left out that are printed; the report has more."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,6 +52,9 @@ def main(argv: list[str] | None = None) -> int:
     if argv[0] not in VERBS:
         print(f"jaxeval: no verb '{argv[0]}'; expected one of {', '.join(VERBS)}", file=sys.stderr)
         return 2
+    if {"-h", "--help"} & set(argv[1:]):
+        print(_help(argv[0]))
+        return 0
     return _hydra(argv[0], argv[1:])
 
 
@@ -60,13 +79,131 @@ def _hydra(verb: str, overrides: list[str]) -> int:
             raise SystemExit(130) from None  # and so that a multirun does not go on
 
     if verb in ("inspect", "convert"):  # a path may stand alone: jaxeval inspect FILE
-        overrides = [f"episodes='{o}'" if "=" not in o and not o.startswith("-") else o for o in overrides]
+        overrides = [f"episodes={o}" if "=" not in o and not o.startswith("-") else o for o in overrides]
+    several = bool({"-m", "--multirun"} & set(overrides))
+    overrides = [_as_text(verb, o, several) for o in overrides]
+    overrides = [f"++{o}" if o.startswith(OPEN) else o for o in overrides]
     sys.argv = [f"jaxeval {verb}", *overrides]
     try:
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=verb)(task)()
     except SystemExit as stop:  # hydra ends so on a bad override, after saying which
         return stop.code if isinstance(stop.code, int) else 1
     return code
+
+
+def _help(verb: str) -> str:
+    """What a verb does and all its settings with their defaults, as its configuration file says them."""
+    from jaxeval.io.spec import conf_dir
+
+    def told(path: Path) -> tuple[list[str], list[str]]:
+        """The comment at the top, and the settings, without what is Hydra's."""
+        lines = path.read_text(encoding="utf-8").splitlines()
+        first = next(k for k, line in enumerate(lines) if not line.startswith("#"))
+        settings, ours = [], True
+        for line in lines[first:]:
+            if line[:1].strip():
+                ours = not line.startswith(("defaults:", "hydra:"))
+            settings += [line] if ours and line.strip() else []
+        return [line.removeprefix("#").removeprefix(" ") for line in lines[:first]], settings
+
+    file = conf_dir() / f"{verb}.yaml"
+    about, settings = told(file)
+    out = [*about, "", "settings (key=value), their defaults, and ??? where one must be given:", *settings]
+    for group, chosen in re.findall(r"^  - (\w+): (\w+)$", file.read_text(encoding="utf-8"), re.MULTILINE):
+        if chosen == "null":
+            names = ", ".join(sorted(p.stem for p in (conf_dir() / group).glob("*.yaml")))
+            out += [f"{group}: null               # one of {names}"]
+        else:
+            about, inner = told(conf_dir() / group / f"{chosen}.yaml")
+            out += [f"{group}:{' ' * 18}# {' '.join(about)}", *(f"  {line}" for line in inner)]
+    return "\n".join(out)
+
+
+def _as_text(verb: str, override: str, several: bool) -> str:
+    """The override, quoted where Hydra would read a path or a name as something else, or not at all."""
+    key, equals, value = override.partition("=")
+    name = key.lstrip("+")
+    paths = () if verb == "rollout" else PATHS  # its episodes are a number
+    ours = name in paths or name in TEXTS.get(verb, ()) or name.startswith(("records.", "columns."))
+    if not equals or override.startswith("-") or not ours:
+        return override
+    if several and "," in value and value[0] not in "[{'\"" and not Path(value).exists():
+        return f"{key}={','.join(map(_quoted, value.split(',')))}"
+    return f"{key}={_quoted(value)}"
+
+
+def _quoted(value: str) -> str:
+    """The value as Hydra's grammar reads it as text; lists and {key: value} element by element; null stays null."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    if "${" in value or value[:1] in "'\"":
+        return value
+    if flat := re.fullmatch(r"\[([^][{}'\"]*)\]", value):
+        return f"[{','.join(map(_quoted, flat[1].split(',')))}]"
+    if flat := re.fullmatch(r"\{([^][{}'\"]*)\}", value):
+        parts = (part.partition(":") for part in flat[1].split(","))
+        return f"{{{','.join(k + colon + _quoted(v) for k, colon, v in parts)}}}"
+    try:
+        parsed = OverridesParser.create().parse_override(f"x={value}")
+        read = parsed.value()
+        if read is None or read == value.strip() or isinstance(read, (list, dict)):
+            return value
+        if parsed.is_sweep_override() and not Path(value).exists():
+            return value
+    except HydraException:
+        if value[:1] in ("[", "{"):
+            return value
+    text = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value.strip())
+    return f"'{text}'"
+
+
+# ---------------------------------------------------------------------------------------------------------- settings
+
+
+def _number(told: dict[str, Any], key: str) -> float:
+    """A setting that is a number, or one sentence."""
+    from jaxeval.io.errors import InputError
+
+    if not isinstance(value := told[key], (int, float)) or isinstance(value, bool):
+        raise InputError(f"{key} is {value!r}, expected a number; correct the setting")
+    return value
+
+
+def _whole(told: dict[str, Any], key: str, most: int = 2**32 - 1) -> int:
+    """A setting that is a whole number from 0, or one sentence."""
+    from jaxeval.io.errors import InputError
+
+    value = told[key]
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 <= value <= most or value != int(value):
+        raise InputError(f"{key} is {value!r}, expected a whole number from 0 to {most}; correct the setting")
+    return int(value)
+
+
+def _text(told: dict[str, Any], key: str, *, needed: bool = False) -> str | None:
+    """A setting that is one name; None where it may be left out and is."""
+    from jaxeval.io.errors import InputError
+    from jaxeval.io.tables import name_of
+
+    value = told[key]
+    name = None if isinstance(value, (list, dict)) else name_of(value)
+    if name is None and (needed or value is not None):
+        found = "null" if value is None else repr(value)
+        raise InputError(f"{key} is {found}, expected one name; give {key}=NAME")
+    return name
+
+
+def _texts(told: dict[str, Any], key: str) -> list[str] | None:
+    """A setting that is a list of names, of which one may stand alone; None where it is left out."""
+    from jaxeval.io.errors import InputError
+    from jaxeval.io.tables import name_of
+
+    value = told[key]
+    values = value if isinstance(value, list) or value is None else [value]
+    if bad := [v for v in values or () if isinstance(v, (list, dict)) or name_of(v) is None]:
+        raise InputError(f"{key} holds {bad[0]!r}, expected names; give {key}=NAME or {key}=[NAME,NAME]")
+    return None if values is None else [str(name_of(v)) for v in values]
 
 
 def _compilation_cache() -> None:
@@ -95,8 +232,16 @@ def _out(config: Any) -> Path:
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
 
+    from jaxeval.io.errors import InputError
+
     hydra_config = HydraConfig.get()
-    return Path(hydra_config.runtime.output_dir) if hydra_config.mode == RunMode.MULTIRUN else Path(config.out)
+    if hydra_config.mode == RunMode.MULTIRUN:
+        return Path(hydra_config.runtime.output_dir)
+    if not isinstance(config.out, str) or not config.out:
+        raise InputError(
+            f"out is {'null' if config.out is None else config.out}, expected a folder or file to write; give out=PATH"
+        )
+    return Path(config.out)
 
 
 def _params(config: Any) -> Any:
@@ -288,8 +433,91 @@ def _rollout(config: Any) -> int:
     return 0 if made.successes_n or told["fault"] else 1  # a stalled run is not meant to succeed
 
 
+def _compare(config: Any) -> None:
+    from omegaconf import OmegaConf
+
+    from jaxeval.io.errors import InputError
+    from jaxeval.io.records import read_records
+    from jaxeval.report.comparison import printed, write_comparison
+    from jaxeval.run import compare as run
+    from jaxeval.run.score import open_folder
+
+    _required(config, "records", "a", "b")
+    told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    judged: dict[str, Any] = {k: _number(told, k) for k in ("level", "margin")}
+    judged |= {k: _whole(told, k) for k in ("resamples_n", "seed")}
+    settings = run.Settings(**judged, correction=_text(told, "correction", needed=True)).check()  # type: ignore[arg-type]
+    given: dict[str, Any] = {k: _text(told, k) for k in ("by", "success")}
+    given |= {k: _text(told, k, needed=True) for k in ("pairing", "pair_on")}
+    if bad := [k for k in ("nominal", "last") if isinstance(told[k], (list, dict))]:
+        raise InputError(f"{bad[0]} is {told[bad[0]]!r}, expected one level of `by`; correct the setting")
+    columns = told["columns"] or {}
+    if not isinstance(columns, dict):
+        raise InputError(f"columns is {columns!r}, expected a column for a name; give columns.policy=COLUMN")
+    given |= {"columns": {k: _text(columns, k, needed=True) for k in columns}}
+    a, b = _text(told, "a", needed=True), _texts(told, "b")
+    if not a or not b:
+        raise InputError("b is empty, expected a policy to compare with; give b=NAME or b=[NAME,NAME]")
+    given |= {k: told[k] for k in ("nominal", "last")} | {"conditions": _texts(told, "conditions")}
+    out = _out(config)
+    records = read_records(told["records"], columns=given.pop("columns"), names=(given["pair_on"],))
+    made = run.compare(records, a, b, settings=settings, **given)
+    for sentence in made.refused[:TOLD_N]:
+        print(f"left out: {sentence}", file=sys.stderr)
+    if (more := len(made.refused) - TOLD_N) > 0:
+        print(f"left out: {more} more, see the report", file=sys.stderr)
+    for note in made.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(printed(made))
+    print(f"report: {write_comparison(made, open_folder(out))}")
+
+
+def _plan(config: Any) -> None:
+    from omegaconf import OmegaConf
+
+    from jaxeval.report.tables import plain_text
+    from jaxeval.run.plan import COLUMNS, plan
+
+    print(plain_text(plan(**OmegaConf.to_container(config, resolve=True)), COLUMNS))  # type: ignore[arg-type]
+
+
+def _agree(config: Any) -> None:
+    from omegaconf import OmegaConf
+
+    from jaxeval.io.errors import InputError
+    from jaxeval.io.tables import NAMES
+    from jaxeval.report.agreement import table, write
+    from jaxeval.run import agree as run
+    from jaxeval.run.score import open_folder
+
+    _required(config, "metrics")
+    told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    lower = tuple(_texts(told, "lower") or ())
+    settings = run.Settings(_number(told, "level"), _whole(told, "resamples_n"), _whole(told, "seed"), lower)
+    files = _texts(told, "metrics")
+    if not files:
+        raise InputError("metrics is empty, expected at least one table of scores; give metrics=FILE")
+    fit, by = told["fit"], _text(told, "holdout")
+    if fit is not None:
+        fit = _texts(told, "fit") if by in NAMES else fit if isinstance(fit, list) else [fit]
+    out = _out(config)
+    made = run.agree(
+        files,
+        _text(told, "ratings"),
+        columns=_texts(told, "columns"),
+        success=_text(told, "success"),
+        holdout=by,
+        fit=fit,
+        given=_texts(told, "given") or (),
+        settings=settings,
+    )
+    print(table(made))
+    print(f"agreement: {write(made, open_folder(out))[0]}")
+
+
 _WORK: dict[str, Callable[[Any], int | None]] = {"propose": _propose, "rollout": _rollout, "fit": _fit,
-    "score": _score, "report": _report, "demo": _demo, "inspect": _inspect, "convert": _convert}  # fmt: skip
+    "score": _score, "report": _report, "demo": _demo, "inspect": _inspect, "convert": _convert,
+    "compare": _compare, "plan": _plan, "agree": _agree}  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,13 +6,15 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from jaxeval.cli import main
+from jaxeval.cli import VERBS, main
 from jaxeval.io import bundled_path, open_source, write_store
+from jaxeval.io.errors import InputError
 from jaxeval.io.reference import load_reference, save_reference
 from jaxeval.io.spec import load_spec
 from jaxeval.run.fit import fit
@@ -180,3 +182,135 @@ def test_unknown_verb_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected one of fit, score, report, demo" in capsys.readouterr().err
     assert main([]) == 0
     assert "learn a reference" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_is_the_verbs_own(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"jaxeval {verb} ") and "Hydra" not in out and "override" not in out
+    settings = [line.split(":")[0] for line in out.splitlines() if line[:1].isalpha() and ": " in line]
+    assert ("task" in settings) == (verb in ("fit", "rollout"))
+    assert "closed vocabulary" not in out and ("sigma_pin_m: 0.004" in out) == (verb in ("score", "demo"))
+
+
+RECORDS = "policy,initial_condition_id,initial_condition_hash,success,speed\n" + "".join(
+    f"{policy},{k},h{k},{'yes' if k % n else 'no'},1\n"
+    for policy, n in (("10000", 2), ('"π₀ (ft, 10k)"', 3))
+    for k in range(12)
+)
+
+
+def test_compare_takes_names_and_paths_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "it's mine, ü (1)"
+    folder.mkdir()
+    (folder / "a=b.csv").write_text(RECORDS)
+    for b in ("π₀ (ft, 10k)", "['π₀ (ft, 10k)']"):
+        args = ["compare", f"records={folder}/a=b.csv", "a=10000", f"b={b}", f"out={folder}/out", "resamples_n=100"]
+        assert main([*args, "conditions=speed"]) == 0
+        out = capsys.readouterr().out
+        assert "6/12" in out and "8/12" in out and out.splitlines()[-1] == f"report: {folder}/out/report.html"
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("b=null", "b is empty, expected a policy"),
+        ("a=null", "a is null, expected one name"),
+        ("a=20000", "no policy '20000', found 10000"),
+        ("level=abc", "level is 'abc', expected a number"),
+        ("margin=[1]", "margin is [1], expected a number"),
+        ("resamples_n=abc", "resamples_n is 'abc', expected a whole number"),
+        ("resamples_n=200.5", "resamples_n is 200.5, expected a whole number"),
+        ("seed=x", "seed is 'x', expected a whole number"),
+        ("records=5", "5: there is no such file or folder"),
+        ("records=null", "records: found None, expected a path"),
+        ("columns=group", "columns is 'group'"),
+        ("conditions=nope", "no column 'nope'"),
+        ("by=[speed]", "by is ['speed'], expected one name"),
+        ("last=[2]", "last is [2], expected one level"),
+        ("correction={a:1}", "correction is {'a': 1}, expected one name"),
+        ("out=null", "out is null, expected a folder"),
+    ],
+)
+def test_bad_settings_of_compare_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, expected: str
+) -> None:
+    (tmp_path / "r.csv").write_text(RECORDS)
+    args = ["a=10000", "b=10000", f"records={tmp_path}/r.csv", f"out={tmp_path}/out"]
+    args = [arg for arg in args if arg.partition("=")[0] != setting.partition("=")[0]]
+    assert main(["compare", *args, setting]) == 1
+    assert expected in sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["half_width=abc"], "half_width is 'abc', expected a share above 0 and up to 0.5"),
+        (["half_width=5"], "give half_width=0.05 for 5 points"),
+        (["half_width=0"], "half_width is 0, expected a share"),
+        (["half_width=0.1", "power=80"], "power is 80, expected a share above 0 and below 1"),
+        (["half_width=0.1", "power=null"], "power is None, expected a share"),
+        (["half_width=0.1", "level=95"], "give level=0.95 for 95 %"),
+        (["a=84", "b=53"], "give a=0.84 for 84 %"),
+        (["a=0.5", "b=[1]"], "b is [1], expected a share"),
+        (["a_only=0.8", "b_only=0.7"], "a_only and b_only are 0.8 and 0.7"),
+    ],
+)
+def test_bad_settings_of_plan_are_one_sentence(
+    capsys: pytest.CaptureFixture[str], settings: list[str], expected: str
+) -> None:
+    assert main(["plan", *settings]) == 1
+    assert expected in sentence(capsys)
+
+
+def test_agree_takes_one_for_a_list_of_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: dict[str, Any] = {}
+
+    def asked(metrics: Any, ratings: Any, **settings: Any) -> None:
+        got.update(settings, metrics=metrics, ratings=ratings)
+        raise InputError("asked")
+
+    monkeypatch.setattr("jaxeval.run.agree.agree", asked)
+    args = ["agree", f"metrics={tmp_path}/s ü.csv", f"out={tmp_path}/out", "ratings=r (1).csv"]
+    single = ["columns=margin", "lower=margin", "given=speed", "holdout=speed", "fit=1"]
+    for given in (single, [f"{key}=[{value}]" for key, _, value in (x.partition("=") for x in single)]):
+        given[3] = single[3]
+        assert main([*args, *given]) == 1
+        assert got["columns"] == ["margin"] and got["given"] == ["speed"] and got["fit"] == [1]
+        assert got["settings"].lower == ("margin",) and got["ratings"] == "r (1).csv"
+        assert got["metrics"] == [f"{tmp_path}/s ü.csv"] and got["holdout"] == "speed"
+    assert main([*args, "holdout=policy", "fit=10000"]) == 1 and got["fit"] == ["10000"]
+    assert main([*args]) == 1 and got["fit"] is None and got["columns"] is None and not got["given"]
+    capsys.readouterr()
+    for setting, expected in (
+        ("level=x", "level is 'x', expected a number"),
+        ("seed=-1", "seed is -1, expected a whole number from 0"),
+        ("metrics=null", "metrics is empty"),
+        ("ratings=[a,b]", "ratings is ['a', 'b'], expected one name"),
+        ("columns={Q:x}", "columns holds {'Q': 'x'}, expected names"),
+    ):
+        assert main([*[a for a in args if a.partition("=")[0] != setting.partition("=")[0]], setting]) == 1
+        assert expected in sentence(capsys)
+
+
+def test_agree_joins_scores_and_ratings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"e{k},{k / 12},{k > 5}" for k in range(12)]
+    (tmp_path / "scores.csv").write_text("\n".join(["episode,Q,success_at_end", *lines]))
+    rated = [f"e{k},{rater},{k // 3 + (k % 2 and rater == 'x')}" for k in range(12) for rater in "xy"]
+    (tmp_path / "ratings.csv").write_text("\n".join(["episode,rater,rating", *rated]))
+    args = ["agree", f"metrics={tmp_path}/scores.csv", f"out={tmp_path}/out", "resamples_n=200"]
+    assert main([*args, f"ratings={tmp_path}/ratings.csv"]) == 0
+    out = capsys.readouterr().out
+    assert "ICC(2,1)" in out and out.splitlines()[-1] == f"agreement: {tmp_path}/out/agreement.csv"
+    assert main(["agree", f"metrics={tmp_path}/none.csv", f"out={tmp_path}/out"]) == 1
+    assert "there is no such file" in sentence(capsys)
+
+
+def test_settings_that_are_named_by_the_person(tmp_path: Path) -> None:
+    """Keys of `rename`, `options`, `columns`, `records` are anything at all: no plus sign is asked for."""
+    args = ["convert", "bundled:stack_cube_oracle", f"out={tmp_path}/out", "rename.cubeA=box"]
+    assert main(args) == 0
+    assert open_source(tmp_path / "out").bodies == ("table", "box", "cubeB", "tcp")

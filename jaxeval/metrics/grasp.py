@@ -204,7 +204,7 @@ def tail_friction(
     """``mean - sd phi(Phi^-1(beta)) / (1 - beta)``: mean of the lowest 1 - beta of a friction N(mean, sd).
 
     The margin at this one friction, with "unit normal" edges, is what the published risk margin (FIRMGrasp) turns out
-    to be, to 1e-12; the mean of the margins themselves is :func:`margin_cvar`: 0.1 to 5 % off on five grasps.
+    to be, to 1e-12; the mean of the margins themselves is :func:`margin_cvar`: 0.02 to 5 % off on five grasps.
     """
     x = ndtri(jnp.asarray(beta, jnp.result_type(float)))
     return mean - sd * jnp.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi) / (1.0 - beta)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Num, Shaped
+from jaxtyping import Array, Bool, Float, Int, Num, Shaped
 
 Scalar = int | float | np.number | Num[Array, ""] | Num[np.ndarray, ""]
 """One number: a count, a probability, a setting. Mapped over many with jax.vmap."""
@@ -18,8 +18,8 @@ class Status(Enum):
 
     OK = "ok"
     NO_DATA = "no data: nothing was observed"
-    CONSTANT = "constant: the values do not vary, so this is undefined"
-    ONE_CLASS = "one class: successes and failures are both needed, so this is undefined"
+    CONSTANT = "constant: the values do not vary"
+    ONE_CLASS = "one class: successes and failures are both needed"
     NO_DISCORDANT = "no discordant pairs: the two never differed on the same start"
     DEGENERATE = "degenerate: no finite value fits these data"
     NOT_ENOUGH = "not enough: more observations are needed"
@@ -72,6 +72,12 @@ class PairCounts(NamedTuple):
     def n(self) -> Shaped[Array, ""]:
         """Pairs."""
         return jnp.asarray(self.both) + self.a_only + self.b_only + self.neither
+
+
+def is_level(level: Scalar) -> Bool[Array, ""]:
+    """Whether a confidence level is one: between 0 and 1, both left out, as the float in use holds it."""
+    level = jnp.asarray(level, jnp.result_type(float))
+    return (level > 0) & (level < 1)
 
 
 def status_of(*cases: tuple[Array | bool, Status]) -> Int[Array, ""]:

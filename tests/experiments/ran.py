@@ -29,7 +29,7 @@ class Result:
         return self.rows[quantity]["ours"]
 
 
-def ran(name: str, factory: pytest.TempPathFactory) -> Result:
+def ran(name: str, factory: pytest.TempPathFactory, settings: tuple[str, ...] = (f"data={DATA}",)) -> Result:
     """What a script left behind; it runs once, however many workers ask for it."""
     folder = factory.getbasetemp()
     folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name
@@ -37,7 +37,7 @@ def ran(name: str, factory: pytest.TempPathFactory) -> Result:
     with FileLock(folder.with_suffix(".lock")):
         if not printed.exists():
             environment = os.environ | {"JAX_NUMPY_RANK_PROMOTION": "allow"}  # as readers run it
-            command = [sys.executable, str(FOLDER / f"{name}.py"), f"out={folder}", f"data={DATA}"]
+            command = [sys.executable, str(FOLDER / f"{name}.py"), f"out={folder}", *settings]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200)
             assert done.returncode == 0, done.stderr[-3000:]
             printed.write_text(done.stdout)

@@ -1,0 +1,371 @@
+"""What a comparison leaves behind: tables (CSV and LaTeX), figures, and one self-contained HTML."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jaxeval.io.records import shortened
+from jaxeval.report import comparison_figures as F
+from jaxeval.report import summary
+from jaxeval.report.html import Picture, _environment, _Page
+from jaxeval.report.tables import Column, Row, plain_text, shown, write_csv, write_latex, write_whole
+
+FIGURES = ("success", "difference", "pairs", "stages", "causes")
+PAIRS_N, CELLS_N, PANELS_N, CAUSES_N = 3, 4, 6, 8
+"""2x2 pictures; conditions whose stages are drawn; panels of a figure; causes told apart in a figure."""
+CORRECTIONS = {"holm": "Holm's method", "bh": "Benjamini and Hochberg's method"}
+LINES_N = 12
+"""Lines of each kind that a terminal shows below the table."""
+BETWEEN = " | "
+"""Stands between the remarks of a cell."""
+REST, SUCCEEDED = "other", "success"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Policy a beside each of ``bs``: rows of every table, and what must be said of them.
+
+    ``cells``: a row a task, condition and b; ``pooled``: over all cells of a b; ``decreases``: from the nominal level
+    of ``by`` to the last; ``stages`` and ``causes``: counts of every policy.
+    """
+
+    a: str
+    bs: tuple[str, ...]
+    by: str | None
+    conditions: tuple[str, ...]
+    success: str
+    settings: dict[str, Any]
+    cells: list[dict[str, Any]]
+    pooled: list[dict[str, Any]] = field(default_factory=list)
+    decreases: list[dict[str, Any]] = field(default_factory=list)
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    causes: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+
+def write_comparison(comparison: Comparison, out: str | Path) -> Path:
+    """Write tables, figures and ``report.html`` into a folder; returns the HTML's path.
+
+    InputError where nothing can be written there.
+    """
+    c, out = comparison, Path(out)
+    write_csv(out / "comparison.csv", c.cells)
+    write_latex(out / "comparison.tex", _printed(c), printed_columns(c), caption=_caption(c), label="tab:comparison")
+    for name, rows in (("pooled", c.pooled), ("decreases", c.decreases), ("stages", c.stages), ("causes", c.causes)):
+        if rows:
+            write_csv(out / f"{name}.csv", rows)
+        else:
+            (out / f"{name}.csv").unlink(missing_ok=True)
+    folder = out / "figures"
+    folder.mkdir(exist_ok=True)
+    page = _Page(folder)
+    pictures = _figures(c, page)
+    for stale in {f"{n}.png" for n in FIGURES} - page.made:
+        (folder / stale).unlink(missing_ok=True)
+    context = _context(c) | {"pictures": pictures}
+    html = _environment().get_template("comparison.html.j2").render(context)
+    return write_whole(out / "report.html", html.encode())
+
+
+# --------------------------------------------------------------------------------------------------------- the table
+
+
+def printed_columns(comparison: Comparison) -> list[Column]:
+    """Columns of the table as people read it: k/n beside every rate, the difference with its interval, the verdict."""
+    tasks = {row["task"] for row in comparison.cells} != {None}
+    return [
+        *([Column("task")] if tasks else []),
+        *(Column(name) for name in comparison.conditions),
+        Column("b", "a against"),
+        Column("a_told", "a: k/n, % [interval]"),
+        Column("b_told", "b: k/n, % [interval]"),
+        Column("counts", "both/a/b/neither"),
+        Column("difference_told", "a - b, points [interval]"),
+        Column("p"),
+        Column("p_adjusted", "p corrected"),
+        Column("verdict"),
+    ]
+
+
+def printed(comparison: Comparison) -> str:
+    """What a terminal shows: the table, decreases and pooled differences, and what must be known of the cells."""
+    c = comparison
+    parts = [plain_text(_printed(c), printed_columns(c))]
+    parts += [_lines(f"decreases by {c.by}, points [interval]", [_decrease(c, row) for row in c.decreases])]
+    parts += [_lines("pooled, a - b in points [interval]", [_pooled(row) for row in c.pooled])]
+    told = [*_unpaired(c), *_first_of_each(_remarks(c)), *_first_of_each([("", line) for line in _beside(c)])]
+    parts += [_lines("remarks", told)]
+    return "\n\n".join(part.rstrip("\n") for part in parts if part)
+
+
+def _lines(heading: str, lines: list[str]) -> str:
+    """A heading with its lines, LINES_N at most; nothing where there are none."""
+    if not lines:
+        return ""
+    more = [f"and {len(lines) - LINES_N} more, in the report"] if len(lines) > LINES_N else []
+    return "\n".join([f"{heading}:", *(f"  {line}" for line in [*lines[:LINES_N], *more])])
+
+
+def _decrease(c: Comparison, row: Row) -> str:
+    """How much two policies lose, in a line."""
+    task = [str(row["task"])] if row["task"] is not None else []
+    rest = ", ".join([*task, *(f"{k} {shown(row[k])}" for k in c.conditions if row.get(k) is not None)])
+    losses = ", ".join(f"{row[s]} loses {100 * row[f'{s}_decrease']:.1f}" for s in "ab")
+    more = f"{row['b']} by {points(row['difference'], row['low'], row['high'])} more"
+    way = f"{c.by} {shown(row['from'])} to {shown(row['to'])}"
+    return f"{', '.join(p for p in (rest, way) if p)}: {losses}; {more}{_how(row)}: {row['verdict']}"
+
+
+def _how(row: Row) -> str:
+    told = [*(["unpaired"] if row["pairing"] == "unpaired" else []), *([row["how"]] if row.get("how") else [])]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _pooled(row: Row) -> str:
+    """One pooled difference, in a line."""
+    left = f", {row['left_out_n']} unpaired left out" if row["left_out_n"] else ""
+    where = f"{row['task']}, " if row["task"] is not None else ""
+    told = points(row["difference"], row["low"], row["high"])
+    return f"{where}{row['a']} - {row['b']}: {told} over {row['strata_n']} cells{left} ({row['how']}): {row['verdict']}"
+
+
+def _first_of_each(remarks: list[tuple[str, str]]) -> list[str]:
+    """Of remarks that differ in their numbers only the first, and how many more there are."""
+    alike: dict[str, list[str]] = {}
+    for where, note in remarks:
+        alike.setdefault(re.sub(r"\d+", "#", note), []).append(f"{where}: {note}" if where else note)
+    return [same[0] + (f" [and {len(same) - 1} like it]" if len(same) > 1 else "") for same in alike.values()]
+
+
+def _unpaired(c: Comparison) -> list[str]:
+    """How many cells could not be compared in pairs though pairs were wished for."""
+    n = sum(row["pairing"] == "unpaired" for row in c.cells)
+    if not n or c.settings["pairing"] == "none":
+        return []
+    return [f"{n} of {len(c.cells)} cells are compared as unpaired, which tells less; why is said of each"]
+
+
+def _printed(comparison: Comparison) -> list[dict[str, Any]]:
+    """Rows of the table with their numbers in words, on one line each."""
+    out = []
+    for row in comparison.cells:
+        words = _in_words(row)
+        words |= {side + "_told": f"{row[f'{side}_k']}/{row[f'{side}_n']}, {words[side + '_told']}" for side in "ab"}
+        words["difference_told"] = f"{words['difference_told']} {words['interval_told']}".strip()
+        out.append(row | words)
+    return out
+
+
+def _in_words(row: Row) -> dict[str, str]:
+    """Rates in percent, differences in points, with their intervals."""
+    paired = row["pairing"] == "paired"
+    seen = row["difference"] is not None
+    boot = seen and row.get("bootstrap_low") is not None
+    return {
+        **{f"{side}_told": _percent(row, side) for side in "ab"},
+        "counts": f"{row['both']}/{row['a_only']}/{row['b_only']}/{row['neither']}" if paired else "unpaired",
+        "difference_told": f"{100 * row['difference']:+.1f}" if seen else "–",
+        "interval_told": _interval(row["low"], row["high"]) if seen else "",
+        "seeds_told": f"{row['seeds_n']} seeds and starts" if _over_seeds(row) else "",
+        "bootstrap_told": _interval(row["bootstrap_low"], row["bootstrap_high"]) if boot else "",
+    }
+
+
+def _over_seeds(row: Row) -> bool:
+    """Whether a row's interval is over training seeds and starts."""
+    return row.get("seeds_p") is not None
+
+
+def _percent(row: Row, side: str) -> str:
+    if not row[f"{side}_n"]:
+        return "no data"
+    rate, low, high = (100 * row[f"{side}_{key}"] for key in ("rate", "low", "high"))
+    return f"{rate:.0f} [{low:.0f}, {high:.0f}]"
+
+
+def _interval(low: float, high: float) -> str:
+    return f"[{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def points(value: float, low: float, high: float) -> str:
+    """A difference of rates in points with its interval.
+
+    >>> points(0.31, 0.176, 0.428)
+    '+31.0 [+17.6, +42.8]'
+    """
+    return f"{100 * value:+.1f} {_interval(low, high)}"
+
+
+def _caption(c: Comparison) -> str:
+    level = f"{100 * c.settings['level']:g} %"
+    seeds = any(map(_over_seeds, c.cells))
+    over = "; where several training seeds ran, intervals over seeds and starts and no p" if seeds else ""
+    return (
+        f"Success ({c.success}) of {c.a} (a) and {', '.join(c.bs)} (b): k of n with {level} Wilson intervals; matched "
+        f"outcomes; differences with {level} intervals (Tango's where paired, Newcombe's where not); p of exact "
+        f"McNemar tests ({_unpaired_tests(c)} where unpaired), corrected over all rows "
+        f"({c.settings['correction']}){over}."
+    )
+
+
+def _unpaired_tests(c: Comparison) -> str:
+    """The tests of unpaired cells, in words."""
+    score = any(row.get("test") == "score" for row in c.cells)
+    exact = any(row.get("test") == "Boschloo" for row in c.cells)
+    names = [*(["Boschloo's"] if exact or not score else []), *(["the two-proportion score test's"] if score else [])]
+    return names[0] + (f", with many runs {names[1]}" if len(names) > 1 else "")
+
+
+# --------------------------------------------------------------------------------------------------------- the figures
+
+
+def _figures(c: Comparison, page: _Page) -> dict[str, Picture | None]:
+    """Pictures by name; None where there is nothing to draw."""
+    out: dict[str, Picture | None] = dict.fromkeys(FIGURES)
+    policies = list(dict.fromkeys([c.a, *c.bs]))
+    if c.by and len({row[c.by] for row in c.cells}) > 1:
+        by, margin = c.by, c.settings["margin"]
+        curves, differences = _curves(c, by)
+        out["success"] = page.add(
+            "success", f"Success by {by}, a panel a task", lambda: F.success_figure(curves, by, policies)
+        )
+        out["difference"] = page.add(
+            "difference",
+            f"{c.a} minus each other policy by {by}, in points",
+            lambda: F.difference_figure(differences, by, policies, margin=margin),
+        )
+    paired = sorted((r for r in c.cells if r["pairing"] == "paired"), key=lambda r: -abs(r["difference"]))
+    largest = {(r["task"], r["b"]): r for r in reversed(paired)}  # of each task and b
+    if drawn := [(_where(c, r), r) for r in paired if any(r is x for x in largest.values())][:PAIRS_N]:
+        out["pairs"] = page.add("pairs", "Matched outcomes of the largest differences", lambda: F.pairs_figure(drawn))
+    if stages := _stage_panels(c):
+        names = list(dict.fromkeys(r["stage"] for r in c.stages))
+        out["stages"] = page.add(
+            "stages", "Runs that reached each stage", lambda: F.stages_figure(stages, names, policies)
+        )
+    if c.causes:
+        panels, causes, levels = _cause_panels(c)
+        out["causes"] = page.add("causes", "How runs ended", lambda: F.causes_figure(panels, causes, c.by, levels))
+    return out
+
+
+def _curves(c: Comparison, by: str) -> tuple[list[Any], list[Any]]:
+    """Panels of success and of its difference: (task, (policy, rows) each, levels of `by`)."""
+    rows = [row for row in c.cells if _in_plane(c, row)]
+    success, difference = [], []
+    for task in list(dict.fromkeys(row["task"] for row in rows))[:PANELS_N]:
+        here = [r for r in rows if r["task"] == task]
+        levels = list(dict.fromkeys(sorted((r[by] for r in here), key=_number_first)))
+        of_a = {r[by]: _side(r, "a") for r in sorted(here, key=lambda r: _number_first(r[by]))}
+        of_b = [(b, [r for r in here if r["b"] == b]) for b in c.bs]
+        of_b = [(b, its) for b, its in of_b if its]
+        apart = [(b, [_side(r, "b") for r in its]) for b, its in of_b if b != c.a]
+        success.append((_task(task), [(c.a, list(of_a.values())), *apart], levels))
+        difference.append((_task(task), of_b, levels))
+    return success, difference
+
+
+def _in_plane(c: Comparison, row: Row) -> bool:
+    """Whether every condition but `by` has the value of the first row: what a curve is drawn through."""
+    return all(row[k] == c.cells[0][k] for k in c.conditions if k != c.by)
+
+
+def _side(row: Row, side: str) -> dict[str, Any]:
+    """Rate of one policy in a cell, with the cell's condition."""
+    return {**row, **{key: row[f"{side}_{key}"] for key in ("rate", "low", "high")}}
+
+
+def _task(task: Any) -> str:
+    return "all runs" if task is None else str(task)
+
+
+def _where(c: Comparison, row: Row) -> str:
+    """A cell in a few words."""
+    told = [_task(row["task"])] if row["task"] is not None else []
+    told += [f"{key} {row[key]:g}" if isinstance(row[key], float) else f"{key} {row[key]}" for key in c.conditions]
+    return ", ".join(told) or "all runs"
+
+
+def _stage_panels(c: Comparison) -> list[tuple[str, list[tuple[str, list[dict[str, Any]]]]]]:
+    """(condition, policies' rows) where stages were recorded, the largest differences first."""
+    keys = ["task", *c.conditions]
+    known = {tuple(r[k] for k in keys) for r in c.stages}
+    order = sorted(c.cells, key=lambda r: -abs(r["difference"] or 0))
+    places = [p for p in dict.fromkeys(tuple(r[k] for k in keys) for r in order) if p in known][:CELLS_N]
+    out = []
+    for place in places:
+        here = [r for r in c.stages if tuple(r[k] for k in keys) == place]
+        policies = [p for p in dict.fromkeys([c.a, *c.bs]) if any(r["policy"] == p for r in here)]
+        out.append((_where(c, here[0]), [(p, [r for r in here if r["policy"] == p]) for p in policies]))
+    return out
+
+
+def _cause_panels(c: Comparison) -> tuple[list[tuple[str, list[dict[str, Any]]]], list[str], list[Any]]:
+    """(policy, rows) of the first task with causes; the causes: success, the most frequent, the rest; the levels."""
+    some = [r for r in c.causes if r["cause"] not in (SUCCEEDED, "unknown")] or c.causes
+    task = some[0]["task"]
+    rows = [r for r in c.causes if r["task"] == task and _in_plane(c, r)]
+    total: dict[str, int] = {}
+    for r in rows:
+        total[r["cause"]] = total.get(r["cause"], 0) + r["k"]
+    frequent = sorted((k for k in total if k != SUCCEEDED), key=lambda k: -total[k])[:CAUSES_N]
+    rows = [r if r["cause"] in (SUCCEEDED, *frequent) else {**r, "cause": REST} for r in rows]
+    causes = [SUCCEEDED, *frequent, *([REST] if any(r["cause"] == REST for r in rows) else [])]
+    levels = sorted({r[c.by] for r in rows}, key=_number_first) if c.by else ["all"]
+    policies = [p for p in dict.fromkeys([c.a, *c.bs]) if any(r["policy"] == p for r in rows)][:PANELS_N]
+    ending = "" if task is None else f", {task}"
+    return [(p + ending, [r for r in rows if r["policy"] == p]) for p in policies], causes, levels
+
+
+def _number_first(value: Any) -> tuple[int, Any]:
+    return (0, value) if isinstance(value, (int, float)) and not math.isnan(value) else (1, str(value))
+
+
+# ------------------------------------------------------------------------------------------------------------ the page
+
+
+def _context(c: Comparison) -> dict[str, Any]:
+    """What the page says, as plain values."""
+    rows = [row | _in_words(row) for row in c.cells]
+    verdicts = [row["verdict"] for row in c.cells]
+    better = {name: sum(v.startswith(f"{name} better") for v in verdicts) for name in dict.fromkeys([c.a, *c.bs])}
+    numbers = [(n, f"cells: {name} better") for name, n in better.items() if n or name == c.a]
+    numbers += [(sum(v.startswith("equivalent") for v in verdicts), "cells: equivalent")]
+    numbers += [(sum(v.startswith("not ") for v in verdicts), "cells: not distinguishable")]
+    return {
+        "c": c, "rows": rows, "numbers": numbers, "has_tasks": any(r["task"] for r in rows),
+        "has_seeds": any(r["seeds_told"] for r in rows), "unpaired_tests": _unpaired_tests(c), "unpaired": _unpaired(c),
+        "conditions": list(c.conditions), "remarks": _remarks(c), "beside": _beside(c), "points": points,
+        "level": f"{100 * c.settings['level']:g} %", "margin": f"{100 * c.settings['margin']:g}", "shown": shown,
+        "correction": CORRECTIONS[c.settings["correction"]], "settings": sorted(c.settings.items()),
+        "versions": summary.versions(),
+    }  # fmt: skip
+
+
+def _remarks(c: Comparison) -> list[tuple[str, str]]:
+    """(cells, remark) of every remark once."""
+    where: dict[str, list[str]] = {}
+    for row in c.cells:
+        for note in row["note"].split(BETWEEN) if row["note"] else ():
+            where.setdefault(note, []).append(f"{row['b']}, {_where(c, row)}")
+    return [("every cell" if len(w) == len(c.cells) else shortened(w, 4), note) for note, w in where.items()]
+
+
+def _beside(c: Comparison) -> list[str]:
+    """Cells in which the other definition of success counts differently, with its counts."""
+    other = next(name for name in ("success_once", "success_at_end") if name != c.success)
+    out = []
+    for row in c.cells:
+        told = [
+            f"{row[side]} {row[f'{side}_k']}/{row[f'{side}_n']} by {c.success}, {row[f'{side}_{other}_k']}/"
+            f"{row[f'{side}_{other}_n']} by {other}"
+            for side in ("a", "b")
+            if row[f"{side}_{other}_k"] not in (None, row[f"{side}_k"])
+        ]
+        out += [f"{_where(c, row)}: {'; '.join(told)}"] if told else []
+    return list(dict.fromkeys(out))

@@ -1,0 +1,393 @@
+"""`jaxeval compare`: policies on the same starts, cell by cell: rates, differences, tests, and a verdict in words."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from jaxeval.io.errors import InputError
+from jaxeval.io.records import STAGE, SUCCESS, Records, Where, read_records
+from jaxeval.report.comparison import BETWEEN, Comparison
+from jaxeval.run import compare_estimates as E
+from jaxeval.run import compare_seeds as S
+from jaxeval.run.compare_cells import Cell, Runs, cells_of, chosen_success, conditions_of, told_at
+from jaxeval.stats.estimate import Estimate, Status
+
+SUCCEEDED, UNKNOWN = "success", "unknown"
+"""Causes of runs that say none: those that succeeded, and those that did not."""
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the cells are judged. ``margin``: differences within it are none, as a rate; ``level``: of every interval.
+
+    ``correction``: of the p-values over all cells, "holm" or "bh" (Benjamini-Hochberg).
+    """
+
+    level: float = 0.95
+    margin: float = 0.05
+    correction: Literal["holm", "bh"] = "holm"
+    resamples_n: int = 20_000
+    seed: int = 0
+
+    def check(self) -> Settings:
+        """The settings themselves, if they can be; InputError with one sentence if not."""
+        for name, good, expected in (
+            ("level", 0 < self.level < 1, "a number between 0 and 1, such as 0.95"),
+            ("margin", 0 < self.margin < 1, "a rate between 0 and 1, such as 0.05 for 5 points"),
+            ("correction", self.correction in E.CORRECTIONS, " or ".join(E.CORRECTIONS)),
+            ("resamples_n", self.resamples_n >= 100, "at least 100"),
+        ):
+            if not good:
+                raise InputError(f"{name} is {getattr(self, name)!r}, expected {expected}; correct the setting")
+        return self
+
+
+def compare(
+    records: Records | Where,
+    a: str,
+    b: str | Sequence[str],
+    *,
+    by: str | None = None,
+    success: str | None = None,
+    pairing: Literal["required", "auto", "none"] = "required",
+    pair_on: str = "initial_condition_id",
+    conditions: str | Sequence[str] | None = None,
+    nominal: Any = None,
+    last: Any = None,
+    settings: Settings | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Comparison:
+    """Compare policy a with one or several others, in every task and condition that both ran.
+
+    ``by`` is the condition along which success is followed, ``nominal`` and ``last`` the levels between which decreases
+    count (None: from 1 where it was run, else from the first; to the last). Cells whose starts match are compared in
+    pairs (Tango, McNemar); the others, where ``pairing`` allows them, as unpaired (Newcombe, Boschloo), and say so.
+    Where several training seeds of a policy ran, intervals and verdicts are over seeds and starts (`compare_seeds`).
+
+    Raises:
+        InputError: the records cannot be read or paired, or a setting cannot be.
+    """
+    settings = (settings or Settings()).check()
+    records = records if isinstance(records, Records) else read_records(records, columns=columns)
+    bs = [b] if isinstance(b, str) else list(dict.fromkeys(b))
+    if not bs:
+        raise InputError("b is empty, expected at least one policy to compare with; give b=NAME or b=[NAME,NAME]")
+    used, flicker = chosen_success(records, [a, *bs], success)
+    named = conditions_of(records, by, conditions)
+    if by is None and (ends := [n for n, v in (("nominal", nominal), ("last", last)) if v is not None]):
+        raise InputError(f"{ends[0]} is given and by is not, expected the condition it is a level of; give by=COLUMN")
+    cells, notes = cells_of(records, a, bs, conditions=named, success=used, pairing=pairing, pair_on=pair_on)
+    decreases = list(_decreases(cells, by, (nominal, last), settings)) if by else []
+    rows = _rows(cells, used, pairing, settings)
+    runs = _runs(cells)
+    return Comparison(
+        a=a,
+        bs=tuple(bs),
+        by=by,
+        conditions=tuple(named),
+        success=used,
+        settings={
+            "level": settings.level, "margin": settings.margin, "correction": settings.correction,
+            "resamples_n": settings.resamples_n, "seed": settings.seed, "pairing": pairing, "pair_on": pair_on,
+        },
+        cells=rows,
+        pooled=list(_pooled(cells, settings)),
+        decreases=decreases,
+        stages=_stages(runs, records.stages, settings.level),
+        causes=list(_causes(runs)),
+        notes=[*records.notes, *([flicker] if flicker else []), *notes, *_not_nested(runs, records.stages)],
+        refused=list(records.refused),
+    )  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------------------- cells
+
+
+def _rows(cells: Sequence[Cell], success: str, pairing: str, settings: Settings) -> list[dict[str, Any]]:
+    """A row a cell: who, how many of how many, the difference, the tests, the verdict."""
+    s, other = settings, next(name for name in SUCCESS if name != success)
+    rates = {
+        side: E.rates([r.k for r in runs], [len(r.rows) for r in runs], s.level)
+        for side in ("a", "b")
+        if (runs := [getattr(c, side) for c in cells])
+    }
+    compared = _compared(cells, s)
+    p = [next((row[k] for k in ("p", "seeds_p") if row.get(k) is not None), math.nan) for row in compared]
+    same = [math.nan if row["equivalence_p"] is None else row["equivalence_p"] for row in compared]
+    p_adjusted, same_adjusted = (E.adjusted(values, s.correction) for values in (p, same))
+    multiplier = E.multiplier(p_adjusted, s.correction, 1 - s.level)
+    out = []
+    for k, cell in enumerate(cells):
+        row: dict[str, Any] = {"task": cell.task, **cell.at, "a": cell.a.policy, "b": cell.b.policy, "success": success}
+        row |= _side("a", cell.a, _at(rates["a"], k), other) | _side("b", cell.b, _at(rates["b"], k), other)
+        row |= compared[k]
+        seeds = row.get("seeds_p") is not None
+        row |= (
+            {"p_adjusted": None, "seeds_p_adjusted": float(p_adjusted[k])}
+            if seeds
+            else {"p_adjusted": float(p_adjusted[k])}
+        )
+        row["equivalence_p_adjusted"] = float(same_adjusted[k])
+        row = {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in row.items()}
+        row |= _verdict(row, cell, s, multiplier)
+        row["note"] = BETWEEN.join(_remarks(cell, pairing))
+        out.append(row)
+    return out
+
+
+def _compared(cells: Sequence[Cell], settings: Settings) -> list[dict[str, Any]]:
+    """Difference and tests of every cell: in pairs where it has any, else as of runs that share no start."""
+    s = settings
+    pairs = E.paired_cells(cells, level=s.level, margin=s.margin, resamples_n=s.resamples_n, seed=s.seed)
+    out: list[dict[str, Any]] = []
+    for k, cell in enumerate(cells):
+        told, boot, counts = _at(pairs.difference, k), _at(pairs.bootstrap, k), cell.counts
+        out.append({
+            "pairing": "paired", "pairs_n": sum(counts), **counts._asdict(), "difference": told.value, "low": told.low,
+            "high": told.high, "interval": "Tango score", "bootstrap_low": boot.low, "bootstrap_high": boot.high,
+            "p": float(pairs.exact.p[k]), "test": "exact McNemar", "p_mid": float(pairs.mid_p.p[k]),
+            "equivalence_p": float(pairs.equivalent.p[k]), "status": Status.of(told.status).value,
+        })  # fmt: skip
+    if apart := [k for k, c in enumerate(cells) if not c.paired]:
+        newcombe, tests = E.unpaired_cells([cells[k] for k in apart], s.level)
+        for i, k in enumerate(apart):
+            told = _at(newcombe, i)
+            out[k] = {
+                "pairing": "unpaired", "difference": told.value, "low": told.low, "high": told.high,
+                "interval": "Newcombe", "p": tests[i][0], "test": tests[i][1], "equivalence_p": None,
+                "status": Status.of(told.status).value,
+            }  # fmt: skip
+    several = [k for k, c in enumerate(cells) if S.several_seeds(c) and c.a.rows and c.b.rows]
+    for k in several:
+        told = S.varied(S.cell_parts(cells[k]))
+        low, high = told.interval(s.level)
+        out[k] |= {
+            "low": low, "high": high, "interval": "seeds and starts (t)", "p": None, "p_mid": None, "test": None,
+            "seeds_p": told.p(), "seeds_n": max(len(seeds) for seeds in S.seeds_of(cells[k])),
+            "equivalence_p": told.equivalence_p(s.margin), "wanting": told.wanting(), "status": Status.OK.value,
+        }  # fmt: skip
+    if paired := [k for k in several if cells[k].paired]:
+        wide = S.crossed_bootstrap([cells[k] for k in paired], level=s.level, resamples_n=s.resamples_n, seed=s.seed)
+        for k, (low, high) in zip(paired, wide, strict=True):
+            out[k] |= {"bootstrap_low": low, "bootstrap_high": high}
+    return out
+
+
+def _side(side: str, runs: Runs, rate: Estimate, other: str) -> dict[str, Any]:
+    """What one policy did in a cell. ``other``: the definition of success that is not used, counted beside."""
+    beside = [r[other] for r in runs.kept if r[other] is not None]
+    told = {
+        "k": runs.k, "n": len(runs.rows), "rate": rate.value, "low": rate.low, "high": rate.high,
+        "recorded_n": len(runs.all_rows), "excluded_n": sum(runs.excluded.values()), "unknown_n": runs.unknown_n,
+        f"{other}_k": sum(beside) if beside else None, f"{other}_n": len(beside) if beside else None,
+    }  # fmt: skip
+    return {f"{side}_{key}": value for key, value in told.items()}
+
+
+def _at(estimate: Estimate, k: int) -> Estimate:
+    return Estimate(*(float(x[k]) for x in estimate[:3]), int(estimate.status[k]))  # type: ignore[arg-type]
+
+
+def _remarks(cell: Cell, pairing: str) -> Iterator[str]:
+    """What a reader of the cell's numbers must know."""
+    if pairing == "none":
+        yield "unpaired as asked: if starts are shared, the paired comparison tells more"
+    elif cell.pairing is not None and cell.pairing.problem:
+        yield f"unpaired: {cell.pairing.problem}"
+    elif cell.pairing is not None and cell.pairing.note:
+        yield cell.pairing.note
+    for runs in (cell.a, cell.b):
+        if rule := runs.rule():
+            yield rule
+    n_a, n_b, pairs_n = len(cell.a.rows), len(cell.b.rows), sum(map(int, cell.counts))
+    if n_a != n_b or (cell.paired and pairs_n != n_a):
+        over = f"the difference is over the {pairs_n} pairs" if cell.paired else "each over its own"
+        yield f"unequal denominators, {cell.a.k}/{n_a} and {cell.b.k}/{n_b}: {over}"
+    if S.several_seeds(cell):
+        told = ", ".join(
+            f"{n} of {runs.policy}" for runs, seeds in zip((cell.a, cell.b), S.seeds_of(cell), strict=True)
+            if (n := len(seeds)) > 1
+        )  # fmt: skip
+        yield (
+            f"several training seeds ({told}): a start enters more than once, so no test of counted pairs or runs is "
+            "given; the interval and the verdict are over seeds and starts; Wilson's intervals take the seeds as given"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------- verdict
+
+
+def _verdict(row: Mapping[str, Any], cell: Cell, settings: Settings, multiplier: float) -> dict[str, Any]:
+    """Which is better, whether they are equivalent, or how much more would tell; in words."""
+    alpha = 1 - settings.level
+    points = f"within {100 * settings.margin:g} points"
+    if none := [runs for runs in (cell.a, cell.b) if not runs.rows]:
+        return {"verdict": f"not known: {none[0].uncounted()}"}
+    if row["difference"] is None:
+        return {"verdict": f"not known: {row['status']}"}
+    by_seed = row.get("seeds_p") is not None
+    seen = row["seeds_p_adjusted" if by_seed else "p_adjusted"] <= alpha
+    same = row["equivalence_p_adjusted"] is not None and row["equivalence_p_adjusted"] <= alpha
+    if seen:
+        better = row["a"] if row["difference"] > 0 else row["b"]
+        return {"verdict": f"{better} better" + (f", though equivalent {points}" if same else "")}
+    if same:
+        return {"verdict": f"equivalent {points}"}
+    if by_seed:
+        return {"verdict": f"not distinguishable: {row['wanting']} ({row['seeds_n']} seeds)"}
+    if row["pairing"] == "paired" and row["a_only"] + row["b_only"] == 0:
+        return {"verdict": f"not distinguishable: no discordant pairs in {row['pairs_n']}"}
+    if row["difference"] == 0:
+        return {"verdict": "not distinguishable: no difference was seen"}
+    more, what = E.more_needed(row, power=POWER, level=settings.level, multiplier=multiplier)
+    if more is None:
+        return {"verdict": "not distinguishable"}
+    return {"verdict": f"not distinguishable: about {_rounded(more)} more {what} would tell", "more_n": more}
+
+
+def _rounded(n: int) -> str:
+    """Two significant digits."""
+    digits = max(0, len(str(n)) - 2)
+    return f"{int(round(n, -digits)):,}"
+
+
+# ------------------------------------------------------------------------------------------------ over several cells
+
+
+def _pooled(cells: Sequence[Cell], settings: Settings) -> Iterator[dict[str, Any]]:
+    """One difference over all cells of a policy b, and over those of each task where there are several."""
+    for b in dict.fromkeys(c.b.policy for c in cells):
+        mine = [c for c in cells if c.b.policy == b]
+        tasks = list(dict.fromkeys(c.task for c in mine))
+        groups = [(t, [c for c in mine if c.task == t]) for t in tasks]
+        groups += [("all tasks", mine)] if len(tasks) > 1 else []
+        for task, group in groups:
+            if len(group) < 2:
+                continue
+            used = [c for c in group if c.paired] or [c for c in group if c.a.rows and c.b.rows]
+            if not used:
+                continue
+            if any(map(S.several_seeds, used)):
+                wide = S.varied(S.pooled_parts(used))
+                value, (low, high), how = wide.value, wide.interval(settings.level), "over seeds and starts (t)"
+            else:
+                told, how = E.pooled(used, settings.level)
+                value, low, high = map(float, told[:3])
+            a = group[0].a.policy
+            yield {
+                "task": task, "a": a, "b": b, "strata_n": len(used), "left_out_n": len(group) - len(used),
+                "pairs_n": sum(sum(map(int, c.counts)) for c in used), "difference": value, "low": low,
+                "high": high, "how": how,
+                "verdict": f"{a} better" if low > 0 else f"{b} better" if high < 0 else "not distinguishable",
+            }  # fmt: skip
+
+
+def _decreases(cells: Sequence[Cell], by: str, ends: tuple[Any, Any], settings: Settings) -> Iterator[dict[str, Any]]:
+    """How much each policy loses from the nominal level of `by` to the last, and how much more b loses than a."""
+    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in cells:
+        rest = tuple((k, v) for k, v in cell.at.items() if k != by)
+        groups.setdefault((cell.b.policy, cell.task, *rest), []).append(cell)
+    levels = list(dict.fromkeys(cell.at[by] for cell in cells if cell.at[by] is not None))
+    for name, end in zip(("nominal", "last"), ends, strict=True):
+        if end is not None and end not in levels:
+            found = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in levels)
+            raise InputError(f"{name} is {end!r}, found {found} in {by}; expected one of these; correct the setting")
+    for group in groups.values():
+        of = {c.at[by]: c for c in group if c.at[by] is not None}  # an unknown level is none
+        if len(levels := list(of)) < 2:
+            continue
+        first = ends[0] if ends[0] is not None else 1 if 1 in of else levels[0]
+        last = ends[1] if ends[1] is not None else levels[-1] if levels[-1] != first else levels[0]
+        if first == last or first not in of or last not in of:
+            continue
+        c0, c1 = of[first], of[last]
+        if not all(runs.rows for c in (c0, c1) for runs in (c.a, c.b)):
+            continue
+        several = S.several_seeds(c0) or S.several_seeds(c1)
+        if several:
+            wide = S.varied(S.change_parts(c0, c1))
+            value, (low, high), p = wide.value, wide.interval(settings.level, 2.0), math.nan
+        else:
+            told, p = E.change(c0, c1, settings.level)
+            value, low, high = map(float, told[:3])
+        lost = {side: _rate(getattr(c0, side)) - _rate(getattr(c1, side)) for side in ("a", "b")}
+        row = {"task": c0.task, **{k: v for k, v in c0.at.items() if k != by}, "a": c0.a.policy, "b": c0.b.policy,
+               "by": by, "from": c0.at[by], "to": c1.at[by]}  # fmt: skip
+        for side in ("a", "b"):
+            runs0, runs1 = getattr(c0, side), getattr(c1, side)
+            row |= {f"{side}_from": f"{runs0.k}/{len(runs0.rows)}", f"{side}_to": f"{runs1.k}/{len(runs1.rows)}"}
+        row |= {"a_decrease": lost["a"], "b_decrease": lost["b"], "difference": value, "low": low,
+                "high": high, "p": None if math.isnan(p) else p,
+                "pairing": "paired" if c0.paired and c1.paired else "unpaired"}  # fmt: skip
+        row |= {"how": "over seeds and starts (t)"} if several else {}
+        more, less = (row["b"], row["a"]) if row["difference"] > 0 else (row["a"], row["b"])
+        seen = low > 0 or high < 0
+        row["verdict"] = f"{more} loses more than {less}" if seen else "decreases are not distinguishable"
+        yield row
+
+
+def _rate(runs: Runs) -> float:
+    return runs.k / len(runs.rows) if runs.rows else math.nan
+
+
+def _runs(cells: Sequence[Cell]) -> list[tuple[Cell, Runs]]:
+    """Runs of every policy in every task and condition, each once, with a cell that they stand in."""
+    seen: dict[tuple[Any, ...], tuple[Cell, Runs]] = {}
+    for side in ("a", "b"):
+        for cell in cells:
+            runs = getattr(cell, side)
+            seen.setdefault((runs.policy, cell.task, *cell.at.items()), (cell, runs))
+    return list(seen.values())
+
+
+def _stages(runs: Sequence[tuple[Cell, Runs]], stages: Sequence[str], level: float) -> list[dict[str, Any]]:
+    """How many runs reached each stage, counted as they are; the last stage is success."""
+    out: list[dict[str, Any]] = []
+    for cell, mine in runs:
+        if not any(r.get(STAGE + s) is not None for r in mine.kept for s in stages):
+            continue
+        for stage, key in [*((s, STAGE + s) for s in stages), (SUCCEEDED, mine.success)]:
+            known = [r[key] for r in mine.kept if r.get(key) is not None]
+            if known:
+                out.append({"policy": mine.policy, "task": cell.task, **cell.at, "stage": stage, "k": sum(known),
+                            "n": len(known), "unknown_n": len(mine.kept) - len(known)})  # fmt: skip
+    told = E.rates([r["k"] for r in out], [r["n"] for r in out], level) if out else None
+    for k, row in enumerate(out):
+        assert told is not None
+        row |= {"rate": float(told.value[k]), "low": float(told.low[k]), "high": float(told.high[k])}
+    return out
+
+
+def _not_nested(runs: Sequence[tuple[Cell, Runs]], stages: Sequence[str]) -> Iterator[str]:
+    """A sentence for each pair of stages of which the later was reached by more of the runs that say both."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for cell, mine in runs:
+        for early, late in pairwise(stages):
+            known = [(r[STAGE + early], r[STAGE + late]) for r in mine.kept
+                     if r.get(STAGE + early) is not None and r.get(STAGE + late) is not None]  # fmt: skip
+            before, after = (sum(r[i] for r in known) for i in (0, 1))
+            if after > before:
+                at = " ".join([mine.policy, ", ".join(told_at(cell.at))]).strip()
+                found.setdefault((early, late), []).append(f"{at}: {before} {early}, {after} {late}")
+    for (early, late), where in found.items():
+        yield (
+            f"stages are not nested: in {len(where)} cells more runs reached {late} than {early} "
+            f"(such as {where[0]}); they are counted as they are"
+        )
+
+
+def _causes(runs: Sequence[tuple[Cell, Runs]]) -> Iterator[dict[str, Any]]:
+    """How many runs ended by each cause; none where no cause was recorded."""
+    if not any(r.get("cause") is not None for _, mine in runs for r in mine.kept):
+        return
+    for cell, mine in runs:
+        told = Counter(r.get("cause") or (SUCCEEDED if r[mine.success] else UNKNOWN) for r in mine.kept)
+        for cause, count in sorted(told.items(), key=lambda c: (c[0] != SUCCEEDED, -c[1], c[0])):
+            yield {"policy": mine.policy, "task": cell.task, **cell.at, "cause": cause, "k": count, "n": len(mine.kept)}

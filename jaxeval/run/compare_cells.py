@@ -1,0 +1,289 @@
+"""Cells of a comparison: the runs of two policies in one task and one condition, counted and paired."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from jaxeval.io.errors import InputError
+from jaxeval.io.pairing import Pairing, pair_runs
+from jaxeval.io.records import SUCCESS, Records, without_repeats
+from jaxeval.stats.estimate import PairCounts
+
+PAIRINGS = ("required", "auto", "none")
+CONDITIONS = ("speed", "told_speed")
+"""Columns that are conditions wherever they hold anything."""
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of one policy in one cell. ``rows`` are those that count: not excluded, and of known success.
+
+    ``all_rows`` are all that were recorded, ``excluded`` how many for each reason, ``unknown_n`` those of which nobody
+    recorded whether they succeeded.
+    """
+
+    policy: str
+    success: str
+    all_rows: tuple[Row, ...]
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Those that count."""
+        return tuple(r for r in self.kept if r[self.success] is not None)
+
+    @cached_property
+    def kept(self) -> tuple[Row, ...]:
+        """Those that were not excluded."""
+        return tuple(r for r in self.all_rows if r.get("excluded") is None)
+
+    @property
+    def excluded(self) -> dict[str, int]:
+        """Reason -> runs excluded for it."""
+        return dict(Counter(r["excluded"] for r in self.all_rows if r.get("excluded") is not None))
+
+    @property
+    def unknown_n(self) -> int:
+        """Runs not excluded whose success is unknown."""
+        return len(self.kept) - len(self.rows)
+
+    @cached_property
+    def k(self) -> int:
+        """Successes."""
+        return sum(r[self.success] for r in self.rows)
+
+    def uncounted(self) -> str:
+        """That no run counts and why, in words."""
+        return f"{self.policy} has no run that counts: {' and '.join(self._lost())} of {len(self.all_rows)}"
+
+    def _lost(self) -> list[str]:
+        """How many runs do not count, by reason."""
+        parts = [f"{n} excluded ({reason})" for reason, n in self.excluded.items()]
+        return parts + ([f"{self.unknown_n} of unknown success"] if self.unknown_n else [])
+
+    def rule(self) -> str:
+        """Why fewer runs count than were recorded, in words; empty where all do."""
+        if not (parts := self._lost()):
+            return ""
+        told = f"{self.policy}: {' and '.join(parts)} of {len(self.all_rows)}"
+        return f"{told} (were they failures: {self.k}/{len(self.all_rows)})"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Policies a and b in one task and one condition; ``at`` is the condition, a value a column."""
+
+    task: str | None
+    at: dict[str, Any]
+    a: Runs
+    b: Runs
+    pairing: Pairing | None
+    """None where pairs were not asked for."""
+
+    @property
+    def paired(self) -> bool:
+        """Whether there are pairs to compare."""
+        return self.pairing is not None and bool(self.pairing.pairs)
+
+    @cached_property
+    def outcomes(self) -> list[tuple[bool, bool]]:
+        """(a succeeded, b succeeded) of every pair."""
+        pairs = self.pairing.pairs if self.pairing else ()
+        return [(self.a.rows[i][self.a.success], self.b.rows[j][self.b.success]) for i, j in pairs]
+
+    @cached_property
+    def counts(self) -> PairCounts:
+        """The 2x2 counts of the pairs."""
+        told = Counter(self.outcomes)
+        return PairCounts(told[True, True], told[True, False], told[False, True], told[False, False])
+
+    @cached_property
+    def seeds(self) -> list[Any]:
+        """Training seed of every pair: b's where b has several, else a's."""
+        pairs = self.pairing.pairs if self.pairing else ()
+        of_b = [self.b.rows[j]["training_seed"] for _, j in pairs]
+        return of_b if len(set(of_b)) > 1 else [self.a.rows[i]["training_seed"] for i, _ in pairs]
+
+    @property
+    def starts(self) -> list[Any]:
+        """Start of every pair."""
+        assert self.pairing is not None
+        return [self.a.rows[i][self.pairing.key] for i, _ in self.pairing.pairs]
+
+    @property
+    def name(self) -> str:
+        """The cell as messages name it."""
+        return ", ".join([self.b.policy, *([f"task {self.task}"] if self.task else []), *told_at(self.at)])
+
+
+def told_at(at: Mapping[str, Any]) -> list[str]:
+    """A condition in words: ["speed 2", "told_speed 1"]."""
+    return [f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in at.items()]
+
+
+def chosen_success(records: Records, policies: Sequence[str], wanted: str | None) -> tuple[str, str]:
+    """The column that says what success is, and a sentence about the other where they disagree.
+
+    Without a wish it is success_at_end where that is known, else success_once. InputError where neither is known.
+    """
+    if wanted is not None and wanted not in SUCCESS:
+        raise InputError(f"success is '{wanted}', expected {' or '.join(SUCCESS)}; correct the setting")
+    policies = list(dict.fromkeys(policies))
+    for policy in policies:
+        records.of(policy)
+    rows = [row for row in records.rows if row["policy"] in policies]
+    of = {p: [s for s in SUCCESS if any(r[s] is not None for r in rows if r["policy"] == p)] for p in policies}
+    known = [s for s in SUCCESS if all(s in its for its in of.values())]
+    if not known or (wanted and wanted not in known):
+        lacking = wanted or " and ".join(SUCCESS)
+        without = [p for p, its in of.items() if (wanted not in its if wanted else not its)]
+        if not without:
+            told = "; ".join(f"{p} has {' and '.join(its)} only" for p, its in of.items() if len(its) < len(SUCCESS))
+            raise InputError(
+                f"records: success is not the same thing for all: {told}; expected one of them for every policy; "
+                "record it or name its column with columns.success_at_end=COLUMN"
+            )
+        n = sum(row["policy"] in without for row in rows)
+        raise InputError(
+            f"records: success unknown: {lacking} is empty in all {n} rows of {', '.join(without)}; "
+            "expected true or false; record it or name its column with columns.success_at_end=COLUMN"
+        )
+    used = wanted or known[0]
+    both = [row for row in rows if all(row[s] is not None for s in SUCCESS)]
+    flickered = sum(row["success_once"] and not row["success_at_end"] for row in both)
+    if not flickered:
+        return used, ""
+    told = (
+        f"{flickered} of {len(both)} episodes succeeded once and not at the end; both counts are shown, {used} is used"
+    )
+    return used, told
+
+
+def conditions_of(records: Records, by: str | None, given: str | Sequence[str] | None) -> list[str]:
+    """Columns whose values make a cell: ``by`` and those given, else those of CONDITIONS that hold anything."""
+    given = [given] if isinstance(given, str) else given
+    named: list[str] = list(dict.fromkeys([*([by] if by else []), *(given or ())]))
+    if missing := [c for c in named if c not in records.columns]:
+        raise InputError(
+            f"records: no column '{missing[0]}', found {', '.join(records.columns)}; expected it for by=... or "
+            "conditions=...; correct the setting"
+        )
+    if given is None:
+        named += [c for c in CONDITIONS if c not in named and any(r.get(c) is not None for r in records.rows)]
+    return named
+
+
+def cells_of(
+    records: Records,
+    a: str,
+    bs: Sequence[str],
+    *,
+    conditions: Sequence[str],
+    success: str,
+    pairing: Literal["required", "auto", "none"] = "required",
+    pair_on: str = "initial_condition_id",
+) -> tuple[list[Cell], list[str]]:
+    """The cells in which both policies ran, by b, then task, then condition; and what must be said of the records.
+
+    A condition of which a policy has no value in a task does not divide its runs: they stand in every cell.
+
+    Raises:
+        InputError: no such policy, no cell in which both ran, or (pairing "required") runs that cannot be paired.
+    """
+    if pairing not in PAIRINGS:
+        raise InputError(f"pairing is '{pairing}', expected one of {', '.join(PAIRINGS)}; correct the setting")
+    notes: list[str] = []
+    kept: dict[str, list[Row]] = {}
+    for policy in dict.fromkeys([a, *bs]):
+        indexes, said = without_repeats(records.rows, records.of(policy), conditions, success=success)
+        kept[policy] = [records.rows[k] for k in indexes]
+        notes += said
+    cells: list[Cell] = []
+    for b in bs:
+        alone: list[str] = []
+        for task in dict.fromkeys(row["task"] for row in [*kept[a], *kept[b]]):
+            mine, theirs = ([r for r in kept[p] if r["task"] == task] for p in (a, b))
+            at_a, at_b = _divided(mine, conditions), _divided(theirs, conditions)
+            for at in _levels(theirs, mine, conditions):
+                here_a, here_b = at_a(at), at_b(at)
+                if here_a and here_b:
+                    runs = Runs(a, success, tuple(here_a)), Runs(b, success, tuple(here_b))
+                    found = _found(*runs, pairing, pair_on)
+                    cells.append(Cell(task, at, *runs, found))
+                else:
+                    where = ", ".join([*([str(task)] if task else []), *told_at(at)])
+                    alone.append(f"{where} ({a if here_a else b} alone)")
+        if alone:
+            notes.append(f"{b}: {len(alone)} cells in which only one of the two ran are left out: {alone[0]}, ...")
+    if not cells:
+        raise InputError(
+            f"records: {a} and {', '.join(bs)} never ran in one cell, by {', '.join(['task', *conditions])}; expected "
+            "equal tasks and conditions; correct the records or conditions=..."
+        )
+    for b in bs:
+        _counted([cell for cell in cells if cell.b.policy == b])
+    if pairing == "required":
+        _refuse(cells)
+    return cells, notes
+
+
+def _levels(first: Sequence[Row], second: Sequence[Row], conditions: Sequence[str]) -> list[dict[str, Any]]:
+    """Every combination of conditions that was run, in order; a column that a side lacks comes from the other."""
+    lacking = [[c for c in conditions if all(r.get(c) is None for r in rows)] for rows in (first, second)]
+    finer = [rows for rows, less in zip((first, second), lacking, strict=True) if len(less) == min(map(len, lacking))]
+    levels = dict.fromkeys(tuple(r.get(c) for c in conditions) for rows in finer for r in rows)
+    return [dict(zip(conditions, level, strict=True)) for level in sorted(levels, key=_order)]
+
+
+def _order(level: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Numbers by size, then words, then nothing."""
+    return tuple(
+        (0, v, "") if isinstance(v, (int, float)) else (2, 0, "") if v is None else (1, 0, str(v)) for v in level
+    )
+
+
+def _divided(rows: Sequence[Row], conditions: Sequence[str]) -> Callable[[Mapping[str, Any]], list[Row]]:
+    """The rows of a condition; a column in which no row has a value does not divide them."""
+    divides = [c for c in conditions if any(r.get(c) is not None for r in rows)]
+    parts: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        parts.setdefault(tuple(row.get(c) for c in divides), []).append(row)
+    return lambda at: parts.get(tuple(at[c] for c in divides), [])
+
+
+def _found(a: Runs, b: Runs, pairing: str, pair_on: str) -> Pairing | None:
+    """The pairs of two policies' runs, or why there are none; None where none were asked for."""
+    if pairing == "none":
+        return None
+    if none := "; ".join(dict.fromkeys(runs.uncounted() for runs in (a, b) if not runs.rows)):
+        return Pairing(pair_on, (), none)
+    return pair_runs(a.rows, b.rows, key=pair_on)
+
+
+def _counted(cells: Sequence[Cell]) -> None:
+    """InputError where a policy has runs and none that counts, in no cell."""
+    for side in ("a", "b"):
+        runs = [getattr(cell, side) for cell in cells]
+        if runs and not any(r.rows for r in runs):
+            every = Runs(runs[0].policy, runs[0].success, tuple(row for r in runs for row in r.all_rows))
+            raise InputError(
+                f"records: {every.uncounted()}; expected at least one that is not excluded and says {every.success}; "
+                "correct the records or compare another policy"
+            )
+
+
+def _refuse(cells: Sequence[Cell]) -> None:
+    """InputError where a cell's runs cannot be paired; one without runs that count has nothing to pair."""
+    bad = [cell for cell in cells if not cell.paired and cell.a.rows and cell.b.rows]
+    if not bad:
+        return
+    of = {cell.b.policy: cell for cell in reversed(bad)}
+    told = "; ".join(f"{c.name}: {c.pairing.problem}" for c in list(of.values())[::-1][:3] if c.pairing)
+    raise InputError(
+        f"records: {len(bad)} of {len(cells)} cells cannot be paired: {told}; expected runs from the same starts; "
+        "record them, name another key with pair_on=..., or give pairing=auto to compare such cells as unpaired"
+    )
