@@ -106,6 +106,7 @@ class Episode:
     joints: Float[np.ndarray, "T Q"] | None = None
     actions: Float[np.ndarray, "T A"] | None = None
     half_size_m: Float[np.ndarray, "N 3"] | None = None  # half extents of each body, NaN where unknown
+    signals: dict[str, Float[np.ndarray, "T ..."]] | None = None  # what else was recorded: [T] or [T, n] by name
     success_once: bool | None = None
     success_at_end: bool | None = None
     seed: int | None = None
@@ -173,9 +174,10 @@ def _check(e: Episode, *, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
     for key, array in (("gripper_width_m", e.gripper_width_m), ("sub_task", e.sub_task)):
         if array is not None:
             shapes[key] = (array.shape, (n,))
-    for key, array in (("joints", e.joints), ("actions", e.actions)):
+    signals = [(f"signals[{name!r}]", array) for name, array in (e.signals or {}).items()]
+    for key, array in (("joints", e.joints), ("actions", e.actions), *signals):
         if array is not None:
-            shapes[key] = (array.shape, (n, *array.shape[1:]))
+            shapes[key] = (array.shape, (n, *array.shape[1:2]))
     if e.half_size_m is not None:
         shapes["half_size_m"] = (e.half_size_m.shape, (len(e.bodies), 3))
     for key, (got, want) in shapes.items():
@@ -326,6 +328,7 @@ class EpisodeBatch:
     gripper_width_m: Float[np.ndarray, "B T"]
     success: Int[np.ndarray, " B"]  # 1, 0, or -1 for unknown
     joints: Float[np.ndarray, "B T Q"] | None = None  # only when asked for; NaN where not recorded
+    signals: dict[str, Float[np.ndarray, "B T ..."]] = field(default_factory=dict)  # those that were asked for
     bodies: tuple[str, ...] = field(metadata=STATIC)
 
     @property
@@ -345,10 +348,12 @@ def pad_episodes(
     length: int | None = None,
     dtype: Any = np.float32,
     joints_n: int = 0,
+    signals: tuple[str, ...] = (),
 ) -> EpisodeBatch:
     """Stack prepared episodes of the same bodies into one padded batch (poses of the padding repeat the last frame).
 
-    ``joints_n`` joints of every episode come along if it is not 0, NaN for episodes that recorded none.
+    ``joints_n`` joints of every episode come along if it is not 0, NaN for episodes that recorded none, and the
+    ``signals`` of these names, which every episode must have.
     """
     bodies = episodes[0].bodies
     if any(e.bodies != bodies for e in episodes):
@@ -374,6 +379,7 @@ def pad_episodes(
         joints=None
         if not joints_n
         else take(lambda e: np.full((e.n_frames, joints_n), np.nan) if e.joints is None else e.joints).astype(dtype),
+        signals={name: take(lambda e, name=name: e.signals[name]).astype(dtype) for name in signals},  # type: ignore[index]
         bodies=bodies,
     )
 

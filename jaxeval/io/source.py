@@ -28,7 +28,7 @@ from jaxeval.io.recordings import read_recordings
 from jaxeval.io.robolab import is_robolab, read_robolab
 from jaxeval.io.robomimic import is_robomimic, read_robomimic
 from jaxeval.io.rosbag2 import is_rosbag2, read_rosbag2
-from jaxeval.io.store import Store, open_store
+from jaxeval.io.store import Store, lacks_signals, open_store
 from jaxeval.io.trajectories import is_euroc, is_tum, is_tum_folder, read_euroc, read_tum, read_tum_folder
 from jaxeval.robots import load_robot
 from jaxeval.types import Episode, EpisodeBatch, Finding, bucket_length, pad_episodes
@@ -60,7 +60,13 @@ class Part(Protocol):
         ...
 
     def batches(
-        self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32, joints: bool = False
+        self,
+        *,
+        bodies: tuple[str, ...],
+        episodes_n: int,
+        dtype: Any = np.float32,
+        joints: bool = False,
+        signals: tuple[str, ...] = (),
     ) -> Batches:
         """(rows, padded batch) of one padding bucket at a time."""
         ...
@@ -88,10 +94,16 @@ class Loaded:
         return iter(self.episodes)
 
     def batches(
-        self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32, joints: bool = False
+        self,
+        *,
+        bodies: tuple[str, ...],
+        episodes_n: int,
+        dtype: Any = np.float32,
+        joints: bool = False,
+        signals: tuple[str, ...] = (),
     ) -> Batches:
-        """(rows, padded batch) of one padding bucket at a time; InputError at once for a body there is not."""
-        return _pad([(self, 0)], tuple(bodies), episodes_n, dtype, joints)
+        """(rows, padded batch) of one bucket at a time; InputError at once for a body or a signal there is not."""
+        return _pad([(self, 0)], tuple(bodies), episodes_n, dtype, joints, signals)
 
     @property
     def hash(self) -> str:
@@ -124,7 +136,12 @@ def _same_bodies(path: Path, episodes: list[Episode]) -> tuple[list[Episode], li
 
 
 def _pad(
-    parts: list[tuple[Loaded, int]], bodies: tuple[str, ...], episodes_n: int, dtype: Any, joints: bool
+    parts: list[tuple[Loaded, int]],
+    bodies: tuple[str, ...],
+    episodes_n: int,
+    dtype: Any,
+    joints: bool,
+    signals: tuple[str, ...],
 ) -> Batches:
     widths = {e.joints.shape[1] for part, _ in parts for e in part.episodes if joints and e.joints is not None}
     joints_n = max(widths, default=0)
@@ -134,6 +151,9 @@ def _pad(
                 f"{part.path}: no body {', '.join(absent)}; it has {', '.join(part.bodies)}; "
                 "choose among these or record the missing ones"
             )
+        for e in part.episodes:
+            if lacking := [s for s in signals if s not in (e.signals or {})]:
+                raise lacks_signals(part.path, lacking, e.signals or ())
 
     def generate() -> Batches:
         pending: dict[int, list[tuple[int, Episode]]] = {}
@@ -149,7 +169,9 @@ def _pad(
 
     def finished(pending: dict[int, list[tuple[int, Episode]]], length: int) -> tuple[np.ndarray, EpisodeBatch]:
         rows, episodes = zip(*pending.pop(length), strict=True)
-        return np.array(rows, np.int64), pad_episodes(episodes, length=length, dtype=dtype, joints_n=joints_n)
+        return np.array(rows, np.int64), pad_episodes(
+            episodes, length=length, dtype=dtype, joints_n=joints_n, signals=signals
+        )
 
     return generate()
 
@@ -288,18 +310,25 @@ class Source:
             yield from part.iter_episodes()
 
     def batches(
-        self, *, bodies: tuple[str, ...], episodes_n: int, dtype: Any = np.float32, joints: bool = False
+        self,
+        *,
+        bodies: tuple[str, ...],
+        episodes_n: int,
+        dtype: Any = np.float32,
+        joints: bool = False,
+        signals: tuple[str, ...] = (),
     ) -> Batches:
         """(rows, padded batch) of one padding bucket at a time; files in memory share their batches.
 
         Raises:
-            InputError: at once, if a part lacks one of `bodies`.
+            InputError: at once, if a part lacks one of `bodies` or `signals`.
         """
+        how: dict[str, Any] = {"episodes_n": episodes_n, "dtype": dtype, "joints": joints, "signals": signals}
         offsets = np.cumsum([0, *(p.n_episodes for p in self.parts)])
         stored = [(p, int(n)) for p, n in zip(self.parts, offsets, strict=False) if not isinstance(p, Loaded)]
         loaded = [(p, int(n)) for p, n in zip(self.parts, offsets, strict=False) if isinstance(p, Loaded)]
-        streams = [(p.batches(bodies=bodies, episodes_n=episodes_n, dtype=dtype, joints=joints), n) for p, n in stored]
-        streams.append((_pad(loaded, tuple(bodies), episodes_n, dtype, joints), 0))
+        streams = [(p.batches(bodies=bodies, **how), n) for p, n in stored]
+        streams.append((_pad(loaded, tuple(bodies), **how), 0))
         return ((rows + offset, batch) for stream, offset in streams for rows, batch in stream)
 
 

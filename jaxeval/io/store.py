@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -95,6 +95,7 @@ def write_store(
             "joint_names": list(writer.layout.joint_names),
             "joints_n": writer.layout.joints_n,
             "actions_n": writer.layout.actions_n,
+            "signals": dict(writer.layout.signals),
             "precision": precision,
             "compression": compression,
             "episodes_per_shard": episodes_per_shard,
@@ -118,10 +119,9 @@ def append_store(path: str | Path, episodes: Iterable[Episode]) -> Store:
     if first is None:
         return store
     meta = dict(store.meta)
-    layout = Layout(store.bodies, meta["joints_n"], meta["actions_n"], tuple(meta["joint_names"]), meta["precision"])
     writer = ShardWriter(
         store.path,
-        layout,
+        store.layout,
         told=store.path,
         task=store.task,
         sub_task_names=store.sub_task_names,
@@ -197,6 +197,16 @@ class Store:
         self.bodies: tuple[str, ...] = tuple(meta["bodies"])
         self.sub_task_names: tuple[str, ...] = tuple(meta["sub_task_names"])
         self.joint_names: tuple[str, ...] = tuple(meta["joint_names"])
+        self.signals: dict[str, int] = meta.get("signals", {})
+        """Width of every recorded signal, 0 for one number a frame."""
+        self.layout = Layout(
+            self.bodies,
+            meta["joints_n"],
+            meta["actions_n"],
+            self.joint_names,
+            meta["precision"],
+            tuple(self.signals.items()),
+        )
         table = path / "episodes.parquet"
         self.episodes: pa.Table = _guarded(table, lambda: pq.read_table(table))
         check_columns(table, self.episodes.schema, episode_schema(self.bodies))
@@ -236,20 +246,24 @@ class Store:
         stop: int | None = None,
         dtype: Any = np.float32,
         joints: bool = False,
+        signals: tuple[str, ...] = (),
     ) -> Iterator[tuple[np.ndarray, EpisodeBatch]]:
         """Padded batches of up to `episodes_n` episodes of one padding bucket, with the episodes' table rows.
 
         Rows ascend within a batch; a bucket's last batch may be smaller. Positions are in metres from the episode's
-        ``origin_m`` (zero but for far-off worlds). ``joints`` brings the joints along, if the store has any. Memory:
-        two row groups, and one batch a bucket.
+        ``origin_m`` (zero but for far-off worlds). ``joints`` brings the joints along, if the store has any, and
+        ``signals`` those of these names. Memory: two row groups, and one batch a bucket.
 
         Raises:
-            InputError: at once, if the store lacks one of `bodies`; later, if a row group cannot be read.
+            InputError: at once, if the store lacks one of `bodies` or `signals`; later, if a row group cannot be read.
         """
         self._require(bodies)
+        if absent := [s for s in signals if s not in self.signals]:
+            raise lacks_signals(self.path, absent, self.signals)
         start, stop, _ = slice(start, stop).indices(self.n_episodes)
-        joints_n = self.meta["joints_n"] if joints else 0
-        return self._batches(tuple(bodies), episodes_n, start, stop, np.dtype(dtype), joints_n)
+        more = (("joints", self.meta["joints_n"]),) if joints and self.meta["joints_n"] else ()
+        more += tuple((f"signal.{s}", self.signals[s]) for s in signals)
+        return self._batches(tuple(bodies), episodes_n, start, stop, np.dtype(dtype), more)
 
     def _require(self, bodies: Iterable[str]) -> None:
         if absent := [b for b in bodies if b not in self.bodies]:
@@ -259,19 +273,19 @@ class Store:
             )
 
     def _batches(
-        self, bodies: tuple[str, ...], episodes_n: int, start: int, stop: int, dtype: np.dtype, joints_n: int
+        self, bodies: tuple[str, ...], episodes_n: int, start: int, stop: int, dtype: np.dtype, more: More
     ) -> Iterator[tuple[np.ndarray, EpisodeBatch]]:
         success = _success(self.episodes["success_at_end"])
         buckets = np.array([bucket_length(n) for n in range(int(self._length.max(initial=0)) + 1)])[self._length]
         left = {int(b): int(n) for b, n in zip(*np.unique(buckets[start:stop], return_counts=True), strict=True)}
         pending: dict[int, _Padding] = {}
-        columns = ["t_s", "valid", "gripper_width_m", *(f"pose.{b}" for b in bodies)] + ["joints"] * bool(joints_n)
+        columns = ["t_s", "valid", "gripper_width_m", *(f"pose.{b}" for b in bodies), *dict(more)]
         chunks = list(self._chunks(start, stop))
         with ThreadPoolExecutor(1) as reader:
             ahead = reader.submit(self._frames, *chunks[0], columns) if chunks else None
             for i, (a, b) in enumerate(chunks):
                 assert ahead is not None
-                frames = _Frames(ahead.result(), bodies, self.path, dtype, joints_n)
+                frames = _Frames(ahead.result(), bodies, self.path, dtype, more)
                 if i + 1 < len(chunks):
                     ahead = reader.submit(self._frames, *chunks[i + 1], columns)
                 for bucket in np.unique(buckets[a:b]):
@@ -279,7 +293,7 @@ class Store:
                     while rows.size:
                         if (padding := pending.get(int(bucket))) is None:
                             size = min(episodes_n, left[int(bucket)])
-                            padding = pending[int(bucket)] = _Padding(size, int(bucket), bodies, dtype, joints_n)
+                            padding = pending[int(bucket)] = _Padding(size, int(bucket), bodies, dtype, more)
                         now, rows = rows[: padding.room], rows[padding.room :]
                         padding.add(now, self._first[now] - self._first[a], self._length[now], frames)
                         if not padding.room:
@@ -291,8 +305,7 @@ class Store:
         groups: list[tuple[Path, pq.FileMetaData, int]] = []
         sizes: list[int] = []
         shards = self.column("shard")
-        layout = Layout(self.bodies, self.meta["joints_n"], self.meta["actions_n"], (), self.meta["precision"])
-        expected = frame_schema(layout)
+        expected = frame_schema(self.layout)
         for shard in np.unique(shards):
             file = shard_path(self.path, int(shard))
             footer = _guarded(file, lambda file=file: pq.read_metadata(file))
@@ -329,6 +342,7 @@ class Store:
             name: _matrix(table, name, self.meta[f"{name}_n"], self.path) if self.meta[f"{name}_n"] else None
             for name in ("joints", "actions")
         }
+        signals = {s: _column(table, f"signal.{s}", n, self.path).astype(np.float64) for s, n in self.signals.items()}
         out = []
         for k, row in enumerate(self.episodes.slice(start, stop - start).to_pylist(), start):
             here = slice(int(self._first[k] - self._first[start]), int(self._first[k + 1] - self._first[start]))
@@ -345,6 +359,7 @@ class Store:
                     joints=_known(None if extra["joints"] is None else extra["joints"][here]),
                     actions=_known(None if extra["actions"] is None else extra["actions"][here]),
                     half_size_m=_known(half),
+                    signals={name: x[here] for name, x in signals.items()} or None,
                     bodies=self.bodies,
                     sub_task_names=self.sub_task_names,
                     joint_names=tuple(self.meta["joint_names"]),
@@ -396,6 +411,9 @@ def store_hash(store: Store | str | Path) -> str:
         for name in ("joints", "actions"):
             if store.meta[f"{name}_n"]:
                 arrays[name] = _matrix(table, name, store.meta[f"{name}_n"], store.path)
+        for name, size in store.signals.items():
+            arrays[f"signal.{name}"] = _column(table, f"signal.{name}", size, store.path)
+            sums.setdefault(f"signal.{name}", hashlib.sha256())
         for name, array in arrays.items():
             sums[name].update(np.ascontiguousarray(array).tobytes())
     whole = hashlib.sha256()
@@ -410,10 +428,14 @@ def store_hash(store: Store | str | Path) -> str:
 # -------------------------------------------------------------------------------------------------- the fast path
 
 
+More = tuple[tuple[str, int], ...]
+"""Further columns to read, with their widths: joints and signals."""
+
+
 class _Frames:
     """Columns of one table of frames as numpy; poses are [T, N, 7], so that a frame is one run of memory."""
 
-    def __init__(self, table: pa.Table, bodies: tuple[str, ...], path: Path, dtype: Any, joints_n: int = 0) -> None:
+    def __init__(self, table: pa.Table, bodies: tuple[str, ...], path: Path, dtype: Any, more: More = ()) -> None:
         table = table.combine_chunks()
         if absent := [n for n in ("t_s", "valid", *(f"pose.{b}" for b in bodies)) if table[n].null_count]:
             raise InputError(f"{path}: column {absent[0]} lacks values in some frames; write the store again")
@@ -423,21 +445,21 @@ class _Frames:
         self.poses = np.empty((table.num_rows, len(bodies), 7), dtype)
         for i, b in enumerate(bodies):
             self.poses[:, i] = _matrix(table, f"pose.{b}", 7, path)
-        self.joints = _matrix(table, "joints", joints_n, path) if joints_n else None
+        self.more = {name: _column(table, name, size, path) for name, size in more}
         check_frames(path, bodies, self.time_s, self.poses)
 
 
 class _Padding:
     """One padding bucket being filled: a batch's arrays and how many of its episodes are in."""
 
-    def __init__(self, size: int, length: int, bodies: tuple[str, ...], dtype: np.dtype, joints_n: int) -> None:
+    def __init__(self, size: int, length: int, bodies: tuple[str, ...], dtype: np.dtype, more: More) -> None:
         self.size, self.length, self.bodies, self.filled = size, length, bodies, 0
         self.rows = np.empty(size, np.int64)
         self.poses = np.empty((size, length, len(bodies), 7), dtype)
         self.time_s = np.empty((size, length), dtype)
         self.width_m = np.empty((size, length), dtype)
         self.valid = np.empty((size, length), bool)
-        self.joints = np.empty((size, length, joints_n), dtype) if joints_n else None
+        self.more = {name: np.empty((size, length, n) if n else (size, length), dtype) for name, n in more}
 
     @property
     def room(self) -> int:
@@ -455,8 +477,8 @@ class _Padding:
         width = frames.poses.shape[1] * 7
         flat = self.poses[at].reshape(rows.size, self.length, width)  # a view: the batch is contiguous
         np.take(frames.poses.reshape(len(frames.poses), width), index, axis=0, out=flat, mode="clip")
-        if self.joints is not None and frames.joints is not None:
-            self.joints[at] = frames.joints[index]
+        for name, array in self.more.items():
+            array[at] = frames.more[name][index]
         self.filled += rows.size
 
     def batch(self, success: np.ndarray) -> tuple[np.ndarray, EpisodeBatch]:
@@ -466,7 +488,8 @@ class _Padding:
             valid=self.valid,
             gripper_width_m=self.width_m,
             success=success[self.rows],
-            joints=self.joints,
+            joints=self.more.get("joints"),
+            signals={k.removeprefix("signal."): x for k, x in self.more.items() if k.startswith("signal.")},
             bodies=self.bodies,
         )
 
@@ -488,6 +511,19 @@ def _matrix(table: pa.Table, name: str, size: int, path: Path) -> np.ndarray:
     if len(flat) != size * len(column):
         raise InputError(f"{path}: column {name} holds lists that are not {size} long; write the store again")
     return flat.to_numpy(zero_copy_only=False).reshape(-1, size)
+
+
+def _column(table: pa.Table, name: str, size: int, path: Path) -> np.ndarray:
+    """[T, size], or [T] if the size is 0."""
+    return _matrix(table, name, size, path) if size else table[name].to_numpy()
+
+
+def lacks_signals(path: Path, absent: Sequence[str], known: Iterable[str]) -> InputError:
+    """What to say of signals that were not recorded."""
+    return InputError(
+        f"{path}: no signal {', '.join(absent)}; it has {', '.join(known) or 'none'}; "
+        "rollouts of `jaxeval rollout task=parcel_stow` and its like have them"
+    )
 
 
 def _labels(column: pa.ChunkedArray, names: tuple[str, ...]) -> np.ndarray:

@@ -39,6 +39,10 @@ META: dict[str, Callable[[Any], bool]] = {
 """What the values of ``meta.json`` must be."""
 
 
+def _widths(value: Any) -> bool:
+    return isinstance(value, dict) and all(_count(v) for v in value.values())
+
+
 def check_meta(path: Path, meta: dict[str, Any]) -> None:
     """InputError for a key that is missing from ``meta.json`` or holds another kind of value."""
     for key, fits in META.items():
@@ -46,6 +50,8 @@ def check_meta(path: Path, meta: dict[str, Any]) -> None:
             raise InputError(f"{path}: key '{key}' is missing; write the store again")
         if not fits(meta[key]):
             raise InputError(f"{path}: '{key}' is {str(meta[key])[:80]!r}, which no store says; write it again")
+    if not _widths(signals := meta.get("signals", {})):
+        raise InputError(f"{path}: 'signals' is {str(signals)[:80]!r}, which no store says; write it again")
 
 
 def check_columns(path: Path, schema: pa.Schema, expected: pa.Schema) -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ UNITS = {
     "half_size_m.<body>": "metres, half extents",
     "joints": "radians, metres for sliding joints; NaN where not recorded",
     "actions": "as recorded; row t led to frame t; NaN where not recorded",
+    "signal.<name>": "as recorded",
 }
 
 
@@ -48,6 +49,7 @@ class Layout:
     actions_n: int
     joint_names: tuple[str, ...]
     precision: str  # "float32" | "float64"
+    signals: tuple[tuple[str, int], ...] = ()  # name and width, 0 for one number a frame
 
     @classmethod
     def of(cls, e: Episode, precision: str) -> Layout:
@@ -56,12 +58,19 @@ class Layout:
         def width(array: np.ndarray | None) -> int:
             return 0 if array is None else int(array.shape[1])
 
-        return cls(e.bodies, width(e.joints), width(e.actions), e.joint_names, precision)
+        return cls(
+            e.bodies, width(e.joints), width(e.actions), e.joint_names, precision, signal_widths(e.signals or {})
+        )
 
     @property
     def dtype(self) -> np.dtype:
         """Of the poses."""
         return np.dtype(self.precision)
+
+
+def signal_widths(signals: Mapping[str, np.ndarray]) -> tuple[tuple[str, int], ...]:
+    """Name and width of every signal, by name; the width of one number a frame is 0."""
+    return tuple((name, x.shape[1] if x.ndim == 2 else 0) for name, x in sorted(signals.items()))
 
 
 def _vector(size: int, dtype: np.dtype) -> pa.DataType:
@@ -83,6 +92,9 @@ def frame_schema(layout: Layout) -> pa.Schema:
     for name, size in (("joints", layout.joints_n), ("actions", layout.actions_n)):
         if size:
             fields.append(pa.field(name, _vector(size, np.dtype(np.float32)), nullable=False))
+    for name, size in layout.signals:
+        kind = _vector(size, layout.dtype) if size else pa.from_numpy_dtype(layout.dtype)
+        fields.append(pa.field(f"signal.{name}", kind, nullable=False))
     return pa.schema(fields)
 
 
@@ -125,6 +137,10 @@ def _rows(array: np.ndarray | None, frames_n: int, size: int) -> np.ndarray:
     if array is None:
         return np.full((frames_n, size), np.nan, np.float32)
     return np.asarray(array, np.float32)
+
+
+def _named(signals: tuple[tuple[str, int], ...]) -> str:
+    return ", ".join(f"{name} [{size}]" if size else name for name, size in signals) or "none"
 
 
 class ShardWriter:
@@ -172,6 +188,11 @@ class ShardWriter:
                     f"{name}: {key} has shape {array.shape}, expected {(e.n_frames, size)} as in the first episode; "
                     "write it to its own store"
                 )
+        if (found := signal_widths(e.signals or {})) != layout.signals:
+            raise InputError(
+                f"{name}: its signals are {_named(found)}, expected {_named(layout.signals)} as in the first episode; "
+                "write it to its own store"
+            )
         e = e.prepared()
         order = [e.bodies.index(b) for b in layout.bodies]
         poses = e.poses[:, order]
@@ -190,6 +211,7 @@ class ShardWriter:
             "actions": _rows(e.actions, e.n_frames, layout.actions_n),
             "poses": poses.astype(layout.dtype),
         }
+        columns |= {f"signal.{k}": np.asarray(x, layout.dtype) for k, x in (e.signals or {}).items()}
         half = np.full((len(order), 3), np.nan) if e.half_size_m is None else np.asarray(e.half_size_m)[order]
         if self._in_shard == self.episodes_per_shard:
             self._close_shard()
