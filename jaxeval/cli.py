@@ -17,7 +17,7 @@ VERBS = {
     "inspect": "what a file holds, and what each metric would lack",
     "convert": "a store from any file; LeRobotDataset and TUM from any store",
     "propose": "a task spec from demonstrations, to edit",
-    "rollout": "run a policy in ManiSkill and keep what it did",
+    "rollout": "run a policy in ManiSkill or MuJoCo and keep what it did",
     "compare": "success of two or more policies from the same starts, cell by cell",
     "plan": "how many episodes an evaluation needs",
     "agree": "raters with each other, metrics with raters or with success",
@@ -32,6 +32,8 @@ TEXTS = {
     "agree": ("columns", "lower", "success", "holdout", "given"),
 }
 """Settings of a verb that are text however they look: a policy may be called 10000."""
+LISTS = {"tilt_deg", "fault", "speed", "told_speed"}
+"""Settings of a rollout that are one value or several, with commas or in brackets."""
 TOLD_N = 8
 """Sentences about what was left out that are printed; the report has more."""
 
@@ -123,6 +125,8 @@ def _as_text(verb: str, override: str, several: bool) -> str:
     """The override, quoted where Hydra would read a path or a name as something else, or not at all."""
     key, equals, value = override.partition("=")
     name = key.lstrip("+")
+    if verb == "rollout" and name in LISTS and "," in value and value[0] not in "[{'\"" and not several:
+        return f"{key}=[{value}]"
     paths = () if verb == "rollout" else PATHS  # its episodes are a number
     ours = name in paths or name in TEXTS.get(verb, ()) or name.startswith(("records.", "columns."))
     if not equals or override.startswith("-") or not ours:
@@ -415,22 +419,35 @@ def _convert(config: Any) -> None:
 
 
 def _rollout(config: Any) -> int:
+    from inspect import signature
+
     from omegaconf import OmegaConf
 
     from jaxeval.io.errors import InputError
     from jaxeval.io.spec import task_names
     from jaxeval.run import rollout as run
+    from jaxeval.run import rollout_mujoco as run_mujoco
+    from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
 
     told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     if not isinstance(spec := told.pop("task", None), dict):
         raise InputError(f"task is not given; expected task=..., one of {', '.join(task_names())}; choose one of these")
     told.pop("out")
-    for key in ("tilt_deg", "fault"):
-        told[key] = told[key] if told[key] is None or isinstance(told[key], list) else [told[key]]
-    made = run.rollout(spec["name"], _out(config), **told, configuration=told | {"task": spec["name"]}, progress=True)
-    print(run.table(made))
+    on_mujoco = spec["name"] in mujoco_task_names()
+    verb = run_mujoco.rollout_mujoco if on_mujoco else run.rollout
+    given = {k: v for k, v in told.items() if v is not None}
+    if alien := [k for k in given if k not in signature(verb).parameters]:
+        where = "MuJoCo" if on_mujoco else "ManiSkill"
+        raise InputError(
+            f"{alien[0]}={given[alien[0]]}: {spec['name']} runs on {where}, which has no such setting; leave it out"
+        )
+    for key in LISTS & given.keys():
+        given[key] = given[key] if isinstance(given[key], list) else [given[key]]
+    made = verb(spec["name"], _out(config), **given, configuration=given | {"task": spec["name"]}, progress=True)
+    print(run_mujoco.table(made) if on_mujoco else run.table(made))
     print(f"store: {made.store.path}")
-    return 0 if made.successes_n or told["fault"] else 1  # a stalled run is not meant to succeed
+    # a stalled run, or one far beyond its speed, is not meant to succeed
+    return 0 if on_mujoco or made.successes_n or "fault" in given else 1
 
 
 def _compare(config: Any) -> None:

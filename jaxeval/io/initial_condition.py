@@ -17,7 +17,9 @@ def initial_condition_id(env_id: str, seed: int | None) -> str | None:
     return None if seed is None else f"{env_id}/seed={seed}"
 
 
-def initial_condition_hash(poses: Float[np.ndarray, "N 7"], bodies: tuple[str, ...]) -> str:
+def initial_condition_hash(
+    poses: Float[np.ndarray, "N 7"], bodies: tuple[str, ...], joints: Float[np.ndarray, " Q"] | None = None
+) -> str:
     """16 hex digits of the SHA-256 of first poses (wxyz_xyz, world) by body name: equal starts, equal hash.
 
     The poses go through float32 first, which is what simulators and stores keep, so that the same start read from two
@@ -29,6 +31,8 @@ def initial_condition_hash(poses: Float[np.ndarray, "N 7"], bodies: tuple[str, .
         lead = pose[:4][np.argmax(np.abs(pose[:4]))]
         pose = np.concatenate([pose[:4] * (-1.0 if lead < 0 else 1.0), pose[4:]])
         total.update(name.encode() + np.round(pose / STEP).astype(np.int64).tobytes())
+    if joints is not None:
+        total.update(b"joints" + np.round(np.asarray(joints, np.float32) / STEP).astype(np.int64).tobytes())
     return total.hexdigest()[:16]
 
 

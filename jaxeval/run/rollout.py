@@ -72,7 +72,7 @@ def jobs_of(
 
     Pictures are drawn of the first ``pictures_n``. InputError where a number, an angle or a fault makes no sense.
     """
-    _check_counts(episodes=(episodes, 1), first=(first, 0))
+    check_counts(episodes=(episodes, 1), first=(first, 0))
     if policy != "oracle" and (tilt_deg or fault):
         raise InputError(f"policy '{policy}' has neither tilt_deg nor fault; expected policy=oracle with these")
     variants: list[tuple[tuple[tuple[str, Any], ...], str, tuple[str, ...]]] = []
@@ -120,7 +120,7 @@ def rollout(
     if policy not in POLICIES:
         raise InputError(f"policy '{policy}': expected one of {', '.join(POLICIES)}; choose one of these")
     processes = processes if processes is not None else 1 if backend == "gpu" else cores_n()
-    _check_counts(processes=(processes, 1), envs_n=(envs_n, 1), steps_n=(steps_n, 1), frames=(frames, 0))
+    check_counts(processes=(processes, 1), envs_n=(envs_n, 1), steps_n=(steps_n, 1), frames=(frames, 0))
     check_request(task, robot, envs_n, backend)
     maker: PoliciesOf = make_oracle if policy == "oracle" else partial(make_random, steps_n=steps_n)
     jobs = jobs_of(
@@ -140,7 +140,8 @@ def cores_n() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check_counts(**counts: tuple[Any, int]) -> None:
+def check_counts(**counts: tuple[Any, int]) -> None:
+    """InputError for a setting (value, least value) that is no whole number or below its least."""
     for name, (value, least) in counts.items():
         if not isinstance(value, int) or value < least:
             raise InputError(f"{name} is {value}; expected a whole number from {least} on; correct the setting")

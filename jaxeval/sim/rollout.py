@@ -1,4 +1,4 @@
-"""The rollout verb's work: environments + a policy + episode keys -> Episodes in a store, resumable at any moment.
+"""The rollout verb's work: a backend's jobs -> Episodes in a store, resumable at any moment; and ManiSkill's backend.
 
 Every finished episode is a small store of its own beside the final one (``OUT.parts/``) until all are done; what is
 killed loses the episodes under way and no others. Episode k is the same whatever the order, the batch or the process:
@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,10 +26,50 @@ from jaxeval.policies.policy import Act, Observation, Policy, episode_key
 from jaxeval.sim.key_frames import KeyFrames
 from jaxeval.sim.maniskill import Environments, require_maniskill, scenery
 from jaxeval.sim.parts import Outcome, Parts
-from jaxeval.sim.workers import in_processes
+from jaxeval.sim.workers import begin_maniskill_worker, in_processes
 from jaxeval.types import Episode
 
 PoliciesOf = Callable[..., Policy]
+J = TypeVar("J")
+
+
+class Backend(Protocol[J]):
+    """What all episodes of a rollout share, and how a simulator runs a batch of its jobs. It is sent to processes."""
+
+    task: str
+
+    def told(self) -> dict[str, Any]:
+        """What an episode depends on besides its job: stores hold it, and only hold episodes that agree in it."""
+        ...
+
+    def id_of(self, job: J) -> str:
+        """The episode's id."""
+        ...
+
+    def part_of(self, job: J) -> str:
+        """Name of the folder that holds the episode until all are done."""
+        ...
+
+    def batches(self, jobs: Sequence[J]) -> list[list[J]]:
+        """Jobs that run side by side."""
+        ...
+
+    def require(self) -> None:
+        """InputError if the simulator cannot run here."""
+        ...
+
+    def work(self, parts: Parts, batch: list[J]) -> list[Outcome]:
+        """Run a batch in this process; each of its episodes becomes a part, with its outcome."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what `work` left open in this process."""
+        ...
+
+    @staticmethod
+    def begin() -> None:
+        """What a new process does first."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -85,6 +125,33 @@ class Setting:
             "steps_n": self.steps_n,
             "backend": self.backend,
         }
+
+    def id_of(self, job: Job) -> str:
+        """``StackCube-v1/seed=12/tilt_deg=5``."""
+        return _id(self.task, job, self.robot_name)
+
+    def part_of(self, job: Job) -> str:
+        """``0000012_tilt_deg-5``."""
+        return f"{job.episode:07d}{job.tag.replace('/', '_').replace('=', '-')}"
+
+    def batches(self, jobs: Sequence[Job]) -> list[list[Job]]:
+        """Runs of up to ``envs_n`` jobs that can share a scene's copies."""
+        alike = [[job for job in jobs if job.loose == loose] for loose in dict.fromkeys(job.loose for job in jobs)]
+        return [group[i : i + self.envs_n] for group in alike for i in range(0, len(group), self.envs_n)]
+
+    def require(self) -> None:
+        """InputError if ManiSkill cannot run here."""
+        require_maniskill()
+
+    def work(self, parts: Parts, batch: list[Job]) -> list[Outcome]:
+        """Run a batch in this process; each of its episodes becomes a part, with its outcome."""
+        return _work(self, parts, batch)
+
+    def close(self) -> None:
+        """Close the environments of this process."""
+        _close()
+
+    begin = staticmethod(begin_maniskill_worker)
 
 
 @dataclass
@@ -142,7 +209,7 @@ def run_batch(
                     trace.done = True
                     trace.failed = act.failed or ("" if act.done else f"not done after {setting.steps_n} steps")
                 if key_frames is not None and jobs[i].pictures and (trace.done or act.label != trace.labels[-1]):
-                    key_frames.draw(envs, i, _part(jobs[i]), trace.labels)
+                    key_frames.draw(envs, i, setting.part_of(jobs[i]), trace.labels)
                 if trace.done:
                     act = None
             acts.append(act)
@@ -205,8 +272,8 @@ def episode_of(trace: Trace, job: Job, task: str, robot: str) -> Episode:
 
 
 def rollout(
-    setting: Setting,
-    jobs: Sequence[Job],
+    setting: Backend[J],
+    jobs: Sequence[J],
     out: str | Path,
     *,
     processes_n: int = 2,
@@ -223,19 +290,19 @@ def rollout(
             ended; finished episodes are kept, and calling again goes on.
     """
     out = Path(out)
-    ids = {job: _id(setting.task, job, setting.robot_name) for job in jobs}
+    ids = {job: setting.id_of(job) for job in jobs}
     if len(set(ids.values())) != len(jobs):
         raise InputError(f"{out}: {len(jobs)} jobs name {len(set(ids.values()))} episodes; expected each once")
     with Parts.held(out, setting.told()) as parts:
         stored = parts.stored()
         todo = [job for job in jobs if ids[job] not in stored]
-        waiting = [job for job in todo if not parts.finished(_part(job))]
+        waiting = [job for job in todo if not parts.finished(setting.part_of(job))]
         if waiting:
-            require_maniskill()
+            setting.require()
         done = len(jobs) - len(waiting)
-        for _ in _run(setting, _batches(waiting, setting.envs_n), parts, processes_n, progress, done):
+        for _ in _run(setting, setting.batches(waiting), parts, processes_n, progress, done):
             pass
-        store, outcomes = parts.collect([_part(job) for job in todo], configuration)
+        store, outcomes = parts.collect([setting.part_of(job) for job in todo], configuration)
     return store, [outcomes[ids[job]] for job in jobs]
 
 
@@ -244,22 +311,12 @@ def _id(task: str, job: Job, robot: str) -> str:
     return f"{env.env_id}/seed={job.episode}{'' if robot == env.robot else f'/robot={robot}'}{job.tag}"
 
 
-def _part(job: Job) -> str:
-    return f"{job.episode:07d}{job.tag.replace('/', '_').replace('=', '-')}"
-
-
-def _batches(jobs: Sequence[Job], n: int) -> list[list[Job]]:
-    """Runs of up to ``n`` jobs that can share a scene's copies."""
-    alike = [[job for job in jobs if job.loose == loose] for loose in dict.fromkeys(job.loose for job in jobs)]
-    return [group[i : i + n] for group in alike for i in range(0, len(group), n)]
-
-
 # ------------------------------------------------------------------------------------------------------- processes
 
 
 def _run(
-    setting: Setting,
-    batches: list[list[Job]],
+    setting: Backend[J],
+    batches: list[list[J]],
     parts: Parts,
     processes_n: int,
     progress: bool,
@@ -271,11 +328,12 @@ def _run(
     total = done + sum(map(len, batches))
     bar = tqdm(total=total, initial=done, desc=f"{setting.task}: episodes", disable=not progress or not batches)
     kept = 0
-    work = partial(_work, setting, parts)
+    work = partial(setting.work, parts)
     alone = processes_n <= 1 or len(batches) <= 1
     with bar:
         try:
-            for outcome in _here(work, batches) if alone else in_processes(work, batches, processes_n):
+            here = _here(setting, work, batches)
+            for outcome in here if alone else in_processes(work, batches, processes_n, begin=setting.begin):
                 kept += outcome.success
                 bar.update()
                 bar.set_postfix_str(f"{kept} succeeded")
@@ -287,13 +345,13 @@ def _run(
             ) from error
 
 
-def _here(work: Callable[[list[Job]], list[Outcome]], batches: list[list[Job]]) -> Iterator[Outcome]:
+def _here(setting: Backend[J], work: Callable[[list[J]], list[Outcome]], batches: list[list[J]]) -> Iterator[Outcome]:
     """In this process, which has environments of its own only as long."""
     try:
         for batch in batches:
             yield from work(batch)
     finally:
-        _close()
+        setting.close()
 
 
 _open: dict[tuple[Any, ...], Environments] = {}
@@ -333,6 +391,6 @@ def _work(setting: Setting, parts: Parts, batch: list[Job]) -> list[Outcome]:
             trace.failed,
             job.group,
         )
-        parts.keep(_part(job), episode, outcome)
+        parts.keep(setting.part_of(job), episode, outcome)
         outcomes.append(outcome)
     return outcomes

@@ -18,16 +18,22 @@ Batch = TypeVar("Batch")
 Result = TypeVar("Result")
 
 
-def in_processes(work: Callable[[Batch], list[Result]], batches: Sequence[Batch], processes_n: int) -> Iterator[Result]:
+def in_processes(
+    work: Callable[[Batch], list[Result]],
+    batches: Sequence[Batch],
+    processes_n: int,
+    *,
+    begin: Callable[[], None],
+) -> Iterator[Result]:
     """What ``work(batch)`` returns, batch by batch as they end; ``work`` must be importable by new processes.
+
+    ``begin`` runs first in every process: `begin_worker`, or what calls it.
 
     Raises:
         BrokenProcessPool: a worker ended by itself. The others are then ended too.
     """
     earlier = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(
-        min(processes_n, len(batches)), multiprocessing.get_context("spawn"), initializer=begin_worker
-    )
+    pool = ProcessPoolExecutor(min(processes_n, len(batches)), multiprocessing.get_context("spawn"), initializer=begin)
     try:
         queue = iter(batches)
         running: set[Future[list[Result]]] = set()
@@ -60,7 +66,7 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def begin_worker() -> None:
-    """One thread, a compilation cache that all share, and an end when the parent ends, however that ends."""
+    """A compilation cache that all share, and an end when the parent ends, however that ends."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -71,13 +77,20 @@ def begin_worker() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
     import jax
-    import mani_skill.envs  # noqa: F401
-    import torch
 
-    gc.freeze()  # ManiSkill collects garbage at every reset: what was imported until here is none
-    torch.set_num_threads(1)
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
         jax.config.update("jax_compilation_cache_dir", str(home / "jaxeval"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def begin_maniskill_worker() -> None:
+    """As `begin_worker`, with ManiSkill loaded and one thread of torch's."""
+    begin_worker()
+
+    import mani_skill.envs  # noqa: F401
+    import torch
+
+    gc.freeze()  # ManiSkill collects garbage at every reset: what was imported until here is none
+    torch.set_num_threads(1)
