@@ -11,13 +11,14 @@ from typing import Any
 
 VERBS = {
     "fit": "learn a reference from demonstrations",
-    "score": "geometric quality, smoothness, kinematics, tracking: any of them, of every execution",
+    "score": "geometric quality, smoothness, kinematics, tracking, stages: any of them, of every execution",
     "report": "one self-contained HTML of a scored set",
     "demo": "all three on the bundled ManiSkill executions",
     "inspect": "what a file holds, and what each metric would lack",
     "convert": "a store from any file; LeRobotDataset and TUM from any store",
     "propose": "a task spec from demonstrations, to edit",
     "rollout": "run a policy in ManiSkill or MuJoCo and keep what it did",
+    "video": "an episode of a MuJoCo rollout, as a film and pictures",
     "compare": "success of two or more policies from the same starts, cell by cell",
     "plan": "how many episodes an evaluation needs",
     "agree": "raters with each other, metrics with raters or with success",
@@ -30,6 +31,7 @@ PATHS = ("episodes", "records", "ratings", "metrics", "reference", "scores", "sp
 TEXTS = {
     "compare": ("a", "b", "by", "conditions", "success", "pairing", "pair_on"),
     "agree": ("columns", "lower", "success", "holdout", "given"),
+    "video": ("episode", "camera"),
 }
 """Settings of a verb that are text however they look: a policy may be called 10000."""
 LISTS = {"tilt_deg", "fault", "speed", "told_speed"}
@@ -80,7 +82,7 @@ def _hydra(verb: str, overrides: list[str]) -> int:
             print(f"jaxeval {verb}: interrupted; nothing half-written was left", file=sys.stderr)
             raise SystemExit(130) from None  # and so that a multirun does not go on
 
-    if verb in ("inspect", "convert"):  # a path may stand alone: jaxeval inspect FILE
+    if verb in ("inspect", "convert", "video"):  # a path may stand alone: jaxeval inspect FILE
         overrides = [f"episodes={o}" if "=" not in o and not o.startswith("-") else o for o in overrides]
     several = bool({"-m", "--multirun"} & set(overrides))
     overrides = [_as_text(verb, o, several) for o in overrides]
@@ -266,9 +268,11 @@ def _settings(config: Any) -> Any:
     from jaxeval.io.errors import InputError
     from jaxeval.metrics.kinematic import KinematicParams
     from jaxeval.metrics.smoothness import SmoothnessParams
+    from jaxeval.metrics.stages import StageParams
     from jaxeval.metrics.tracking import TrackingParams
     from jaxeval.run.score import Settings
     from jaxeval.run.score_motion import ArmSetting
+    from jaxeval.run.score_stages import GraspSetting
 
     told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     smoothness, kinematic, tracking = (dict(told[k]) for k in ("smoothness", "kinematic", "tracking"))
@@ -284,6 +288,8 @@ def _settings(config: Any) -> Any:
             smoothness=SmoothnessParams(**smoothness).check(),
             kinematic=KinematicParams(**kinematic).check(),
             tracking=TrackingParams(**tracking).check(),
+            stages=StageParams(**told["stages"]).check(),
+            grasp=GraspSetting(**told["grasp"]).check(),
             arm=arm,
         )
     except (TypeError, ValueError) as error:
@@ -450,6 +456,17 @@ def _rollout(config: Any) -> int:
     return 0 if on_mujoco or made.successes_n or "fault" in given else 1
 
 
+def _video(config: Any) -> None:
+    from jaxeval.io.store import open_store
+    from jaxeval.run import video as run
+    from jaxeval.run.score import open_folder
+
+    _required(config, "episodes")
+    setting = run.Setting(**{k: config[k] for k in ("fps", "playback", "width", "height", "camera")}).check()
+    store, out = open_store(str(config.episodes)), open_folder(_out(config))
+    print(run.text(run.video(store, out, episode=config.episode, setting=setting, progress=True)))
+
+
 def _compare(config: Any) -> None:
     from omegaconf import OmegaConf
 
@@ -532,7 +549,7 @@ def _agree(config: Any) -> None:
     print(f"agreement: {write(made, open_folder(out))[0]}")
 
 
-_WORK: dict[str, Callable[[Any], int | None]] = {"propose": _propose, "rollout": _rollout, "fit": _fit,
+_WORK: dict[str, Callable[[Any], int | None]] = {"propose": _propose, "rollout": _rollout, "video": _video, "fit": _fit,
     "score": _score, "report": _report, "demo": _demo, "inspect": _inspect, "convert": _convert,
     "compare": _compare, "plan": _plan, "agree": _agree}  # fmt: skip
 

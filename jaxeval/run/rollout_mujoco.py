@@ -19,7 +19,7 @@ from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task
 from jaxeval.types import InputError
 
 SPEEDS = (0.05, 20.0)
-"""Least and greatest execution speed that is run: at the first an episode lasts minutes, at the last a phase one step."""
+"""Least and greatest speed that is run: at one an episode lasts minutes, at the other a phase one step."""
 
 
 def make_expert(task: Task, embodiment: Embodiment) -> Policy:

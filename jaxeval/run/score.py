@@ -18,14 +18,17 @@ from jaxeval.io.source import Source
 from jaxeval.metrics.geometric import GeometricParams
 from jaxeval.metrics.kinematic import KinematicParams
 from jaxeval.metrics.smoothness import SmoothnessParams
+from jaxeval.metrics.stages import StageParams
 from jaxeval.metrics.tracking import TrackingParams
 from jaxeval.run.score_geometric import GeometricScorer, align_alone
 from jaxeval.run.score_motion import ArmSetting, KinematicScorer, MotionWriter, SmoothnessScorer, TrackingScorer
+from jaxeval.run.score_stages import GraspSetting, StageScorer, stages_table
 from jaxeval.run.scorer import FRAME, Batch, Scorer, refusals
+from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
 from jaxeval.types import EpisodeBatch, Reference
 
 SCORES, ABOUT = "scores.parquet", "score.json"
-METRICS = ("geometric", "smoothness", "kinematic", "tracking")
+METRICS = ("geometric", "smoothness", "kinematic", "tracking", "stages")
 NOT_ASKED = "geometric quality was not asked for"
 TEXT = ("episode", "task", "group", "gate_reason", "status", "worst_sub_task", "worst_pair", "worst_direction",
         "initial_condition_id", "initial_condition_hash", "source")  # fmt: skip
@@ -51,6 +54,8 @@ class Settings:
     body: str | None = None
     arm: ArmSetting = field(default_factory=ArmSetting)
     tracks: tuple[tuple[str, str], ...] = ()
+    stages: StageParams = field(default_factory=StageParams)
+    grasp: GraspSetting = field(default_factory=GraspSetting)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,13 +97,14 @@ def score(
 ) -> Scores:
     """Score every episode of a source; with `out`, also write `scores.parquet` and `score.json` there.
 
-    ``metrics`` is any subset of METRICS; by default Q with a reference, and smoothness without one. With a reference,
+    ``metrics`` is any subset of METRICS; by default Q with a reference, without one stages of MuJoCo's tasks and
+    smoothness of others. With a reference,
     motion is told per sub-task too. `frames` adds `frame_costs.parquet` (geometric) and `frame_motion.parquet` (the
     rest), a row a frame. `batch_n` episodes go to the device at a time. An episode that cannot be judged keeps its row:
     its numbers are null and a status says why. InputError when the source is of another task than the reference, when a
     metric lacks what it needs, or when `out` cannot be written; nothing half-written is left.
     """
-    chosen = _checked(metrics, reference)
+    chosen = _checked(metrics, reference, source.task)
     settings = settings or Settings()
     if reference is not None and source.task != reference.spec.name:
         raise InputError(
@@ -122,7 +128,9 @@ def score(
     if reference is not None and geometric is None:  # sub-tasks end by predicates on the bodies of the spec
         needed = [b.name for b in reference.spec.bodies if b.name in source.bodies] + needed
     bodies = tuple(dict.fromkeys(needed)) or source.bodies[:1]
-    stream = source.batches(bodies=bodies, episodes_n=batch_n, joints=any(s.joints for s in scorers))
+    signals = tuple(dict.fromkeys(name for s in scorers for name in s.signals))
+    joints = any(s.joints for s in scorers)
+    stream = source.batches(bodies=bodies, episodes_n=batch_n, joints=joints, signals=signals)
     try:
         for rows, data in _with_progress(stream, source.n_episodes, progress):
             n, filled = full_batch(rows, data)
@@ -153,11 +161,13 @@ def score(
     return scores
 
 
-def _checked(metrics: Sequence[str] | None, reference: Reference | None) -> tuple[str, ...]:
-    """Metrics asked for, in the order of METRICS."""
+def _checked(metrics: Sequence[str] | None, reference: Reference | None, task: str) -> tuple[str, ...]:
+    """Metrics asked for, in the order of METRICS; without any, what the task and a reference allow."""
     if metrics is None:
-        return ("geometric",) if reference is not None else ("smoothness",)
-    wanted = METRICS if list(metrics) == ["all"] else tuple(metrics)
+        alone = ("stages",) if task in mujoco_task_names() else ("smoothness",)
+        return ("geometric",) if reference is not None else alone
+    every = tuple(m for m in METRICS if m != "stages" or task in mujoco_task_names())
+    wanted = every if list(metrics) == ["all"] else tuple(metrics)
     if unknown := [m for m in wanted if m not in METRICS]:
         raise InputError(f"metrics: no metric '{unknown[0]}'; expected any of {', '.join(METRICS)}; correct the name")
     if not wanted:
@@ -184,6 +194,7 @@ def _scorers(
         "smoothness": lambda: SmoothnessScorer(source, reference, s.smoothness, s.body),
         "kinematic": lambda: KinematicScorer(source, reference, s.kinematic, s.arm),
         "tracking": lambda: TrackingScorer(source, reference, s.tracking, s.tracks),
+        "stages": lambda: StageScorer(source, s.stages, s.grasp),
     }
     return [make[name]() for name in chosen]
 
@@ -210,7 +221,7 @@ def _columns(
     columns["findings"] = [sorted(set(f or ())) for f in table["findings"]]
     for name in ("length", "success_once", "success_at_end", "seed", "speed", "initial_condition_id",
                  "initial_condition_hash", "source"):  # fmt: skip
-        columns[name] = table[name]
+        columns.setdefault(name, table[name])  # stages judge success again
     return columns
 
 
@@ -219,7 +230,7 @@ def table(scores: Scores) -> str:
     c = scores.columns
     group, q = np.asarray(c["group"], object), scores.q
     if "worst_pair" not in c:
-        return motion_table(scores)
+        return stages_table(scores.columns) if "cause" in c else motion_table(scores)
     gate, pair = np.asarray(c["gate"], object), np.asarray(c["worst_pair"], object)
     lines = [
         f"{'group':24}{'episodes':>9}{'mean Q':>9}{'min':>8}{'max':>8}{'gate closed':>13}"
@@ -283,8 +294,9 @@ def _write(folder: Path, scores: Scores, about: dict[str, Any]) -> None:
     } | {name: pa.string() for name in TEXT}  # fmt: skip
 
     def array(name: str, values: list[Any]) -> Any:
-        text = any(isinstance(v, str) for v in values)
-        return pa.array(list(values), types.get(name, pa.string() if text else pa.float64()))
+        kinds = {type(v) for v in values} - {type(None)}
+        plain = pa.string() if str in kinds else pa.bool_() if kinds == {bool} else pa.float64()
+        return pa.array(list(values), types.get(name, plain))
 
     part = folder / f".{SCORES}.writing"
     try:
@@ -315,7 +327,10 @@ def _about(
             "bins_n": reference.bins_n,
         }
     return told | {
-        "settings": {name: _plain(getattr(settings, name)) for name in ("smoothness", "kinematic", "tracking", "arm")}
+        "settings": {
+            name: _plain(getattr(settings, name))
+            for name in ("smoothness", "kinematic", "tracking", "arm", "stages", "grasp")
+        }
         | {"body": settings.body, "tracks": [list(t) for t in settings.tracks]},
         "skipped_pairs": list(scores.skipped_pairs),
         "notes": list(scores.notes),

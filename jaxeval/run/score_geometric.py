@@ -86,7 +86,7 @@ class GeometricScorer:
     """Q of every episode; with ``frames_to``, the cost of every frame into `frame_costs.parquet` there."""
 
     name = "geometric"
-    joints = False
+    joints, signals = False, ()
 
     def __init__(
         self, reference: Reference, params: G.GeometricParams, present: tuple[str, ...], frames_to: Path | None

@@ -36,7 +36,8 @@ SMALL_N = 512
 
 
 @cache
-def _compiled(f: Callable[..., Any], small: bool, *static: str) -> Callable[..., Any]:
+def compiled(f: Callable[..., Any], small: bool, *static: str) -> Callable[..., Any]:
+    """Jitted once: fast to compile for small sources, else fast to run."""
     return quick_jit(f, static_argnames=static) if small else jax.jit(f, static_argnames=static)
 
 
@@ -46,7 +47,7 @@ def _compiled(f: Callable[..., Any], small: bool, *static: str) -> Callable[...,
 class SmoothnessScorer:
     """SPARC, jerk, path and times of one body: of the whole, and of every sub-task where there is a reference."""
 
-    name, joints = "smoothness", False
+    name, joints, signals = "smoothness", False, ()
 
     def __init__(
         self, source: Source, reference: Reference | None, params: S.SmoothnessParams, body: str | None
@@ -65,7 +66,7 @@ class SmoothnessScorer:
             bins = np.asarray(batch.aligned.bins)
             labels = np.where(bins >= 0, bins // self.bins_n, -1).astype(np.int32)
         data = batch.data
-        motion = _compiled(_motion, self.small, "sub_tasks_n")
+        motion = compiled(_motion, self.small, "sub_tasks_n")
         args = (poses, data.time_s, data.valid, labels, self.params)
         quality, speed = motion(*args, sub_tasks_n=len(self.sub_tasks))
         out: Measured = {}
@@ -191,11 +192,11 @@ class KinematicScorer:
             q, valid, reached = np.where(finite[..., None], q, 0.0), np.asarray(data.valid) & finite, finite
         else:
             poses = np.asarray(batch.body(self.bodies[0]), np.float32)
-            solved = _compiled(_solve, self.small)(
+            solved = compiled(_solve, self.small)(
                 self.robot, poses, self.base, p.position_tolerance_m, p.rotation_tolerance_rad
             )
             q, valid, reached = np.asarray(solved.joints), np.asarray(data.valid), np.asarray(solved.converged)
-        quality = _compiled(_kinematics, self.small)(
+        quality = compiled(_kinematics, self.small)(
             self.robot, q, data.time_s, valid, reached, self.pool, p.torque_length_m
         )
         out = {k: np.asarray(v)[:n] for k, v in vars(quality).items() if k not in ("w", "sigma_min")}
@@ -257,7 +258,7 @@ def _solve(robot: Robot, poses: Any, base: Any, position_m: Any, rotation_rad: A
 class TrackingScorer:
     """Estimated tracks against true ones: errors, tails, hit rate, coverage, and frames lost, jumping or frozen."""
 
-    name, joints = "tracking", False
+    name, joints, signals = "tracking", False, ()
 
     def __init__(
         self,
@@ -291,7 +292,7 @@ class TrackingScorer:
             scale = jnp.asarray(se3.scale_matrix(se3.surface_second_moment(shape)), data.poses.dtype)
             a, b = batch.body(estimate), batch.body(truth)
             args = (a, b, data.time_s, data.valid, due, points, scale, self.params)
-            quality, masks = _compiled(_tracks, self.small, "symmetry")(*args, symmetry=symmetry)
+            quality, masks = compiled(_tracks, self.small, "symmetry")(*args, symmetry=symmetry)
             found = {f"{k}_mean": v for k, v in quality.mean.items()}
             for k, v in quality.quantiles.items():
                 found |= {f"{k}_p{100 * at:g}": v[:, i] for i, at in enumerate(T.QUANTILES)}

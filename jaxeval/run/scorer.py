@@ -42,6 +42,7 @@ class Scorer(Protocol):
     name: str
     bodies: tuple[str, ...]  # that it reads
     joints: bool  # whether it reads joints
+    signals: tuple[str, ...]  # that it reads
 
     def measure(self, batch: Batch) -> Measured:
         """Arrays with a row an episode (n of them)."""

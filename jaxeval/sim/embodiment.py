@@ -170,6 +170,19 @@ def embodiment_names() -> list[str]:
     return sorted(p.stem for p in FOLDER.glob("*.yaml"))
 
 
+def arm_velocity_limits(joint_names: tuple[str, ...]) -> dict[str, float]:
+    """Velocity limit (rad/s) of the arm's joints of the embodiment whose joints these are; {} where there is none.
+
+    Read from the description alone: MuJoCo need not be installed.
+    """
+    for name in embodiment_names():
+        told = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
+        if set(told["velocity_limits"]) == set(joint_names):
+            arm = [a["joint"] for a in told["actuators"] if a["part"] == "arm"]
+            return {joint: float(told["velocity_limits"][joint]) for joint in arm}
+    return {}
+
+
 def load_embodiment(name: str | Path) -> Embodiment:
     """The embodiment of that name, or of a description file of yours (a path ending in .yaml).
 

@@ -36,7 +36,10 @@ J = TypeVar("J")
 class Backend(Protocol[J]):
     """What all episodes of a rollout share, and how a simulator runs a batch of its jobs. It is sent to processes."""
 
-    task: str
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        ...
 
     def told(self) -> dict[str, Any]:
         """What an episode depends on besides its job: stores hold it, and only hold episodes that agree in it."""
