@@ -137,7 +137,8 @@ class StageScorer:
         out: dict[str, list[Any]] = {"told_speed": known(m["told_speed"], refused)}
         out |= {f"stage.{k.removeprefix('first.')}": where(m[k] >= 0, judged) for k in m if k.startswith("first.") and
                 not k.endswith("_s")}  # fmt: skip
-        causes = [S.sentence(c, p, phases=phases) for c, p in zip(m["cause"], m["drop_phase"], strict=True)]
+        ends = zip(m["cause"].tolist(), m["drop_phase"].tolist(), strict=True)
+        causes = [S.sentence(cause, phase, phases=phases) for cause, phase in ends]
         out["cause"] = [r or cause for r, cause in zip(refused, causes, strict=True)]
         out["success_once"] = where(m["success_once"] | m["success"], judged)
         out["success_at_end"] = where(m["success"], judged)

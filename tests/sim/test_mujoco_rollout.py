@@ -1,0 +1,218 @@
+"""Rollouts on MuJoCo into a store: what an episode holds, resuming after a kill, told speeds, judgement, the verb."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mujoco")
+pytestmark = pytest.mark.sim
+
+from jaxeval import cli  # noqa: E402
+from jaxeval.io import InputError, open_store  # noqa: E402
+from jaxeval.metrics.stages import StageParams  # noqa: E402
+from jaxeval.policies.policy import episode_key  # noqa: E402
+from jaxeval.run.rollout_mujoco import make_expert, rollout_mujoco, table  # noqa: E402
+from jaxeval.run.score import score  # noqa: E402
+from jaxeval.run.score_stages import GraspSetting  # noqa: E402
+from jaxeval.sim.embodiment import arm_velocity_limits, load_embodiment  # noqa: E402
+from jaxeval.sim.mujoco import Environments, run  # noqa: E402
+from jaxeval.sim.mujoco_rollout import Job, Setting, run_batch, stages_of  # noqa: E402
+from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task  # noqa: E402
+
+FAST, N = 3.0, 3
+"""At three times the nominal speed a Panda fails in most episodes."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Three starts at two speeds, one process, batches of two, with observations."""
+    out = tmp_path_factory.mktemp("rollout") / "stow"
+    return rollout_mujoco(
+        "parcel_stow", out, embodiment="panda", speed=(2.0, FAST), episodes=N, seed=5, processes=1, batch_n=2,
+        observations=True,
+    )  # fmt: skip
+
+
+def test_an_episode_holds_what_was_recorded(made) -> None:
+    e = made.store.read(0, 1)[0]
+    panda, task = load_embodiment("panda"), load_mujoco_task("parcel_stow")
+    envs = Environments(task, panda)
+    (signals,), (actions,) = run(envs, [make_expert(task, panda)], [episode_key(5, 0)], 2.0)
+    assert e.n_frames == len(signals.phase) == task.schedule.steps(2.0) + 1
+    assert (
+        e.bodies == ("parcel", "tcp", "receptacle", "table") and e.speed == 2.0 and e.seed == 0 and e.group == "expert"
+    )
+    assert e.episode_id == "parcel_stow/seed=5/episode=0/panda/expert/speed=2"
+    assert e.initial_condition_id == "parcel_stow/seed=5/episode=0"
+    np.testing.assert_allclose(e.body("parcel")[:, 4:], signals.object_pose[:, 4:], atol=1e-6)
+    np.testing.assert_allclose(e.body("tcp")[:, 4:], signals.hand_pose[:, 4:], atol=1e-6)
+    np.testing.assert_allclose(e.joints, signals.joint_position, atol=1e-6)
+    np.testing.assert_allclose(e.actions[1:], actions[1:], atol=1e-6)
+    assert np.isnan(e.actions[0]).all()
+    np.testing.assert_allclose(e.signals["contact_force"], signals.contact_force.reshape(e.n_frames, -1), atol=1e-4)
+    np.testing.assert_array_equal(
+        [e.sub_task_names[k] for k in e.sub_task], [task.schedule.names[k] for k in signals.phase]
+    )
+    state = envs.reset([episode_key(5, 0)], 2.0)
+    np.testing.assert_allclose(e.signals["observation"][0], state.observation[0], atol=1e-6)
+    state = envs.step(state, actions[1:2])
+    np.testing.assert_allclose(e.signals["observation"][1], state.observation[0], atol=1e-6)
+    assert not [f for f in e.check() if f.severity == "error"]
+
+
+def test_starts_are_paired_over_speeds_and_differ_between_keys(made) -> None:
+    ids, hashes = (made.store.column(f"initial_condition_{x}").reshape(2, N) for x in ("id", "hash"))
+    np.testing.assert_array_equal(ids[0], ids[1])
+    np.testing.assert_array_equal(hashes[0], hashes[1])
+    assert len(set(hashes[0])) == N
+
+
+def test_success_is_the_monitors_of_the_record_as_stored(made) -> None:
+    task = load_mujoco_task("parcel_stow")
+    flags = []
+    for e, outcome in zip(made.store.iter_episodes(), made.outcomes, strict=True):
+        stages = stages_of(e, task)
+        assert bool(stages.success) == e.success_at_end == outcome.success
+        assert (outcome.failed == "") == outcome.success
+        flags.append(outcome.success)
+    assert any(flags) and not all(flags)  # so that the comparison above can fail
+    assert "settled at a wrong orientation" in table(made) and "[0." in table(made)
+
+
+def test_scores_hold_stages_causes_motion_and_margins(made, tmp_path) -> None:
+    import pyarrow.parquet as pq
+
+    from jaxeval.io import open_source
+
+    source = open_source(made.store.path)
+    columns = score(None, source, out=tmp_path / "s").columns  # stages are what such a store is scored by
+    assert columns["success_at_end"] == [o.success for o in made.outcomes]
+    assert columns["cause"] == [o.failed or "success" for o in made.outcomes]
+    assert columns["told_speed"] == columns["speed"] == [2.0] * N + [FAST] * N
+    assert columns["stage.acquired"] == [True] * 2 * N and pq.read_schema(tmp_path / "s" / "scores.parquet").field(
+        "stage.acquired").type == "bool"  # fmt: skip
+    limits = arm_velocity_limits(made.store.joint_names)
+    assert list(limits) == [f"joint{k}" for k in range(1, 8)] and limits["joint5"] == 2.61
+    e = made.store.read(0, 1)[0]
+    after = e.signals["phase"] >= e.sub_task_names.index("LIFT")
+    used = (np.abs(e.signals["joint_velocity"][after, :7]) / [*limits.values()]).max()
+    assert columns["hand.arm_utilisation"][0] == pytest.approx(used, rel=1e-5)
+    assert columns["grasp.status.acquired"] == ["closure"] * 2 * N
+    assert all(0.001 < m < 0.05 for m in columns["grasp.margin.acquired"])
+    strict = score(None, source, metrics=["stages"], settings=_settings(insert_depth_m=0.09)).columns
+    assert strict["stage.inserted"] == strict["success_at_end"] == [False] * 2 * N
+    slippery = score(None, source, metrics=["stages"], settings=_settings(friction=0.05)).columns
+    assert slippery["grasp.status.acquired"] == ["no closure"] * 2 * N
+    assert all(m < 0 for m in slippery["grasp.margin.acquired"])
+
+
+def _settings(friction: float | None = None, **stages: float):
+    from jaxeval.run.score import Settings
+
+    return Settings(stages=StageParams(**stages), grasp=GraspSetting(friction=friction))
+
+
+def test_batch_processes_and_order_change_nothing(made, tmp_path) -> None:
+    again = rollout_mujoco(
+        "parcel_stow", tmp_path / "again", embodiment="panda", speed=(FAST,), episodes=1, first=2, seed=5, processes=1,
+        observations=True,
+    )  # fmt: skip
+    (alone,) = again.store.read()
+    e = made.store.read(2 * N - 1)[0]
+    assert alone.episode_id == e.episode_id
+    np.testing.assert_array_equal(alone.poses, e.poses)
+    for name in e.signals:
+        np.testing.assert_array_equal(alone.signals[name], e.signals[name])
+
+
+def test_the_told_speed_changes_what_is_seen_and_not_the_schedule() -> None:
+    setting = Setting("parcel_stow", "panda", "expert", make_expert, seed=5, observations=True)
+    (plain, _), (told, _) = run_batch(setting, [Job(0, FAST), Job(0, FAST, 1.0)])
+    assert told.episode_id == plain.episode_id + "/told=1" and told.n_frames == plain.n_frames
+    np.testing.assert_array_equal(told.poses, plain.poses)  # the expert does not read it
+    assert (told.signals["told_speed"] == 1.0).all() and (plain.signals["told_speed"] == FAST).all()
+    assert (told.signals["observation"][:, -1] == 1.0).all()
+    assert told.initial_condition_hash == plain.initial_condition_hash
+
+
+def test_what_is_there_is_not_run_again_and_another_rollout_is_refused(made) -> None:
+    before = (made.store.path / "episodes.parquet").stat().st_mtime_ns
+    setting = {
+        "embodiment": "panda",
+        "speed": (2.0, FAST),
+        "episodes": N,
+        "seed": 5,
+        "processes": 1,
+        "observations": True,
+    }
+    again = rollout_mujoco("parcel_stow", made.store.path, **setting)
+    assert [o.success for o in again.outcomes] == [o.success for o in made.outcomes]
+    assert (made.store.path / "episodes.parquet").stat().st_mtime_ns == before or again.store.n_episodes == 2 * N
+    for change, says in (
+        ({"seed": 6}, "run with seed 5, not 6"),
+        ({"observations": False}, "with observations True, not False"),
+        ({"embodiment": "g1"}, "with embodiment 'panda', not 'g1'"),
+    ):
+        with pytest.raises(InputError, match=says):
+            rollout_mujoco("parcel_stow", made.store.path, **(setting | change))
+
+
+@pytest.mark.parametrize(
+    "setting, says",
+    [
+        ({"speed": (0.0,)}, "speed holds 0.0, expected numbers from 0.05 to 20"),
+        ({"speed": (1.0, 1.0)}, "each once"),
+        ({"speed": ()}, "at least one speed"),
+        ({"told_speed": ("x",)}, "told_speed holds 'x'"),
+        ({"episodes": 0}, "episodes is 0; expected a whole number from 1"),
+        ({"policy": "act"}, "policy 'act': expected one of expert, random"),
+        ({"embodiment": "ur5"}, "embodiment 'ur5': there is none; expected one of g1, panda"),
+    ],
+)
+def test_settings_that_make_no_sense_are_one_sentence(tmp_path, setting, says) -> None:
+    with pytest.raises(InputError, match=says):
+        rollout_mujoco("parcel_stow", tmp_path / "o", **setting)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_verb_takes_speeds_with_commas_and_says_which_settings_are_the_other_simulators(tmp_path, capsys) -> None:
+    out = f"out={tmp_path / 'o'}"
+    assert cli.main(["rollout", "task=parcel_stow", "tilt_deg=5", out]) == 1
+    assert "tilt_deg=5: parcel_stow runs on MuJoCo" in capsys.readouterr().err
+    assert cli.main(["rollout", "task=stack_cube", "speed=1,2", out]) == 1
+    assert "speed=[1, 2]: stack_cube runs on ManiSkill" in capsys.readouterr().err
+    words = ["rollout", "task=parcel_stow", "embodiment=panda", "speed=2,3", "episodes=1", "processes=1", out]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr().out
+    assert [line.split()[:3] for line in printed.splitlines()[1:3]] == [["2", "-", "1"], ["3", "-", "1"]]
+    assert open_store(tmp_path / "o").column("speed").tolist() == [2.0, 3.0]
+
+
+@pytest.mark.slow
+def test_a_killed_rollout_goes_on_with_the_same_result(made, tmp_path) -> None:
+    """SIGKILL of the parent when a first part is there; the same again ends with the same store and none run twice."""
+    out = tmp_path / "killed"
+    words = [sys.executable, "-m", "jaxeval.cli", "rollout", "task=parcel_stow", "embodiment=panda", "speed=2,3",
+             f"episodes={N}", "seed=5", "processes=2", "batch_n=1", "observations=true", f"out={out}"]  # fmt: skip
+    running = subprocess.Popen(words, env=os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not (kept := list(out.with_name("killed.parts").glob("speed-*/meta.json"))) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    assert kept and not out.exists()
+    metas = (
+        json.loads(p.read_text())["configuration"] for p in out.with_name("killed.parts").glob("speed-*/meta.json")
+    )
+    told = {meta["episode_id"]: meta["seconds"] for meta in metas}
+    subprocess.run(words, env=os.environ, check=True, capture_output=True, timeout=400)
+    store = open_store(out)
+    seconds = {row["episode_id"]: row["seconds"] for row in map(json.loads, (out / "rollout.jsonl").open())}
+    assert {name: seconds[name] for name in told} == told  # finished episodes were not run again
+    assert store.hash == made.store.hash
