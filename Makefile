@@ -1,6 +1,6 @@
 # Works on a machine that has only Python 3.11-3.13 and make. Each step runs once and says what it does in one line.
 #   make demo            score the bundled executions and write a report
-#   make test            static checks, then the fast tests;  make test SLOW=1  adds the slow ones and the notebooks
+#   make test            static checks, then the fast tests;  make test SLOW=1  adds the slow ones, MuJoCo's, the notebooks
 #   make demonstrations  200 of each of the seven ManiSkill tasks;  make deviations  their tilted, faulty and other arms' runs
 #   make test-maniskill  tests of the simulator (Python 3.11, Linux)
 #   make help            the rest
@@ -15,7 +15,7 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 WORKERS ?= 2
 SLOW ?=
-MARKS := $(if $(SLOW),,not slow and )not sim and not maniskill
+MARKS := $(if $(SLOW),,not slow and not sim and )not maniskill
 LOCKS := requirements/bootstrap.txt requirements/core.txt pyproject.toml
 SIM := .venv-maniskill
 # Not in the lock: one version is another build, with other packages, from every index (CPU alone, or gigabytes of CUDA).
@@ -57,7 +57,7 @@ deviations: $(SIM)/.ready  ## ten starts of each task tilted, ten with each plan
 	@$(foreach t,stack_cube place_can,$(foreach a,fetch so100,\
 	    $(ROLLOUT) task=$t episodes=20 first=3000 robot=$a out=$(ROLLOUTS)/$t_oracle_$a;))
 
-test: check  ## static checks and tests; SLOW=1 adds slow tests and notebooks
+test: check  ## static checks and tests; SLOW=1 adds slow tests, those on MuJoCo, and notebooks
 	@echo "test: pytest -m '$(MARKS)'"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m '$(MARKS)' $(PYTEST_ARGS)
 
