@@ -25,6 +25,8 @@ from jaxeval.io.store import append_store as append_store
 from jaxeval.io.store import open_store as open_store
 from jaxeval.io.store import store_hash as store_hash
 from jaxeval.io.store import write_store as write_store
+from jaxeval.io.training import export_training as export_training
+from jaxeval.io.training import load_training as load_training
 from jaxeval.io.trajectories import read_euroc as read_euroc
 from jaxeval.io.trajectories import read_tum as read_tum
 from jaxeval.io.trajectories import read_tum_folder as read_tum_folder

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Shaped
@@ -196,7 +197,9 @@ def _different(poses: np.ndarray, order: Order) -> int:
 
 def _part(e: Episode, rows: np.ndarray, k: int, parts_n: int) -> Episode:
     arrays = {name: getattr(e, name) for name in PER_FRAME}
-    taken = {name: x[rows] for name, x in arrays.items() if x is not None}
+    taken: dict[str, Any] = {name: x[rows] for name, x in arrays.items() if x is not None}
+    if e.signals is not None:
+        taken["signals"] = {name: x[rows] for name, x in e.signals.items()}
     if parts_n == 1:
         return dataclasses.replace(e, **taken)
     at_end = e.success_at_end if k == parts_n - 1 else None

@@ -17,6 +17,8 @@ class Observation:
 
     ``poses`` are T_world_body rows (wxyz_xyz, metres), ``tcp`` and the support among them. ``half_size_m`` are half
     extents of the bodies whose size the environment tells. ``facts`` are further lengths of the scene by name.
+    ``vector`` is all that a learner sees, None where the environment has no such thing; where the execution speed is
+    part of it, it is the one that the policy is told, which need not be the physical one.
     """
 
     time_s: float
@@ -31,6 +33,7 @@ class Observation:
     half_size_m: Mapping[str, Float[np.ndarray, "3"]] = field(default_factory=dict)
     facts: Mapping[str, float] = field(default_factory=dict)
     images: Mapping[str, np.ndarray] = field(default_factory=dict)
+    vector: Float[np.ndarray, " O"] | None = None
 
 
 class Act(NamedTuple):
@@ -51,7 +54,8 @@ class Policy:
     """``init(observation, key) -> state`` starts an episode, ``act(state, observation) -> Act`` goes one step on.
 
     Both are functions of their arguments alone: the same key and observations give the same actions, and a state may
-    be kept and continued later. ``key`` is a JAX key; all randomness of the episode comes from it.
+    be kept and continued later. ``key`` is a JAX key; all randomness of the episode comes from it. What a policy
+    remembers (past observations, actions still to come) is part of its state: see ``policies.chunks``.
     """
 
     name: str
@@ -65,19 +69,29 @@ def episode_key(seed: int, episode: int) -> Array:
 
 
 def numpy_generator(key: Array, *stream: int) -> np.random.Generator:
-    """A NumPy generator seeded by a JAX key, for code on the host; each ``stream`` is independent of the others."""
+    """A NumPy generator seeded by a JAX key, for code on the host; each ``stream`` is independent of the others.
+
+    Zeros at the end of a stream do not count: stream 0 is that of no stream at all.
+    """
     return np.random.default_rng([*np.asarray(jax.random.key_data(key)).tolist(), *stream])
 
 
-def random_policy(low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"], *, steps_n: int) -> Policy:
-    """Uniform actions between ``low`` and ``high`` for ``steps_n`` steps: what an untrained policy scores."""
+ACTIONS = 2
+"""Stream of the episode's key that random actions come from; others place the objects and plan scripts."""
+
+
+def random_policy(low: Float[np.ndarray, " A"], high: Float[np.ndarray, " A"], *, steps_n: int | None = None) -> Policy:
+    """Uniform actions between ``low`` and ``high``: what an untrained policy scores.
+
+    After ``steps_n`` steps it is done; without, it goes on until the environment ends the episode.
+    """
 
     def init(_: Observation, key: Array) -> tuple[Array, int]:
         return key, 0
 
     def act(state: tuple[Array, int], _: Observation) -> Act:
         key, step = state
-        action = numpy_generator(key, step).uniform(low, high)
-        return Act(action, (key, step + 1), "random", done=step + 1 >= steps_n)
+        action = numpy_generator(key, ACTIONS, step).uniform(low, high)
+        return Act(action, (key, step + 1), "random", done=steps_n is not None and step + 1 >= steps_n)
 
     return Policy("random", init, act)

@@ -1,4 +1,4 @@
-"""`jaxeval convert`: a store from anything that can be read; LeRobotDataset v3.0 or TUM files for other tools."""
+"""`jaxeval convert`: a store from anything that can be read; LeRobotDataset v3.0 or TUM files, a training file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from jaxeval.io.lerobot_write import write_lerobot
 from jaxeval.io.source import Source
 from jaxeval.io.store import write_store
 from jaxeval.io.store_write import atomic_folder
+from jaxeval.io.training import layout_of, shown, write_training
 from jaxeval.io.trajectories import write_tum
 from jaxeval.types import Episode, Finding
 
-KINDS = ("store", "lerobot", "tum")
+KINDS = ("store", "lerobot", "tum", "training")
 RECORD = "conversion.json"
 
 
@@ -54,12 +55,13 @@ def convert(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Converted:
-    """Write the episodes of a source as a store, a LeRobotDataset v3.0 or a folder of TUM files.
+    """Write the episodes of a source as a store, a LeRobotDataset v3.0, a folder of TUM files or a training file.
 
     ``rename`` gives bodies other names, ``bodies`` keeps some (by their new names), ``task`` and ``group`` replace the
     recorded ones. With ``clean``, repeated and late stamps, joined recordings and long pauses are put in order and
     listed; without, an episode that has them is written as it is, and its findings say so. An episode that cannot be
-    written costs that episode. `conversion.json`, in the folder or beside it, lists every change.
+    written costs that episode. A training file (`io.training`) holds what the policy saw and did in episodes that
+    succeeded, nothing of bodies. `conversion.json`, in the folder or beside it, lists every change.
 
     Raises:
         InputError: an unknown kind, a body there is not, `out` exists or cannot be written, or nothing is left.
@@ -92,6 +94,10 @@ def convert(
         write_store(out, _counted(episodes, made), task=name, precision=precision, overwrite=overwrite)  # type: ignore[arg-type]
     elif to == "lerobot":
         made.actions += write_lerobot(out, list(_counted(episodes, made)), fps=fps, task=task)
+    elif to == "training":
+        demonstrations, layout = _counted(shown(episodes, made.left_out), made), layout_of(source.parts)
+        told = {"source_hash": source.hash}
+        write_training(out, demonstrations, task=name, layout=layout, told=told, overwrite=overwrite)
     else:
         with atomic_folder(out, replace=overwrite) as folder:
             for e in _counted(episodes, made):
@@ -176,7 +182,7 @@ def _tum(folder: Path, e: Episode, made: Converted) -> None:
 
 
 def _record(made: Converted) -> None:
-    """`conversion.json`: in the folder of TUM files, beside a store or data set, whose folders hold only their own."""
+    """`conversion.json`: in the folder of TUM files, beside what else is written, which holds only its own."""
     path = made.path / RECORD if made.kind == "tum" else made.path.with_name(f"{made.path.name}.{RECORD}")
     told: dict[str, Any] = dataclasses.asdict(made) | {"path": made.path.name}
     part = path.with_name(f".{path.name}.writing")

@@ -75,6 +75,11 @@ def rollout_mujoco(
     keys = range(first, first + episodes)
     jobs = [Job(k, float(r), None if t is None else float(t)) for r in speeds for t in told for k in keys]
     setting = Setting(task, embodiment, policy, POLICIES[policy], seed, batch_n, observations)
+    if observations:  # what a training file needs to name the entries
+        layout = load_mujoco_task(task).observed(load_embodiment(embodiment))
+        configuration = (configuration or {}) | {
+            "observation_layout": {k: [s.start, s.stop] for k, s in layout.items()}
+        }
     store, outcomes = run_jobs(
         setting, jobs, out, processes_n=processes, configuration=configuration, progress=progress
     )

@@ -159,7 +159,7 @@ class ArmSetting:
 class KinematicScorer:
     """Manipulability, limits and speed of an arm, from recorded joints or, where there are none, found from poses."""
 
-    name = "kinematic"
+    name, signals = "kinematic", ()
 
     def __init__(self, source: Source, reference: Reference | None, params: K.KinematicParams, arm: ArmSetting) -> None:
         self.params, self.robot = params.check(), arm.load(source)

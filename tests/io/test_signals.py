@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from jaxeval.io import InputError, append_store, open_source, open_store, store_hash, write_store
+from jaxeval.io import InputError, append_store, clean, open_source, open_store, store_hash, write_store
 from jaxeval.io.source import Loaded
 from jaxeval.types import Episode, pad_episodes
 
@@ -111,3 +111,18 @@ def test_widths_that_no_store_says_are_refused(tmp_path) -> None:
     path.write_text(json.dumps(meta | {"signals": {"force": 0, "contact": 6, "more": 0}}))
     with pytest.raises(InputError, match=r"column signal.more is missing"):
         open_store(tmp_path / "s")
+
+
+def test_putting_frames_in_order_takes_their_signals_along() -> None:
+    e = episode(0, 6)
+    swapped = [0, 1, 3, 2, 4, 5]
+    mixed = dataclasses.replace(
+        e,
+        poses=e.poses[swapped],
+        time_s=e.time_s[swapped],
+        signals={name: x[swapped] for name, x in e.signals.items()},
+    )
+    (mended,) = clean(mixed).episodes
+    np.testing.assert_array_equal(mended.time_s, e.time_s)
+    for name in NAMES:
+        np.testing.assert_array_equal(mended.signals[name], e.signals[name])
