@@ -1,12 +1,7 @@
-"""ParcelStow on MuJoCo with a Panda: the scene's honesty, the recorded signals, the expert, and that episodes repeat.
-
-Each integrity test was seen to fail once: with the parcel welded to the hand (falls, drags), with the receptacle's
-contact bits cleared (collides, too high), with a shared generator instead of one a key (repeats).
-"""
+"""ParcelStow on MuJoCo: schedule, geometry, the recorded signals and observation, and the expert."""
 
 # ruff: noqa: E402
 import dataclasses
-import shutil
 
 import jax
 import jax.numpy as jnp
@@ -17,17 +12,17 @@ mujoco = pytest.importorskip("mujoco")
 
 from scipy.spatial.transform import RigidTransform, Rotation
 
-from jaxeval.metrics.stages import Cause, StageParams, monitor, stack_signals
+from jaxeval.metrics.stages import Cause
 from jaxeval.policies.expert import Chain
 from jaxeval.policies.policy import episode_key
-from jaxeval.sim.embodiment import FOLDER, load_embodiment
+from jaxeval.sim.embodiment import load_embodiment
 from jaxeval.sim.mujoco import Environments, run, seen
 from jaxeval.sim.task import rigid, straight
-from jaxeval.sim.tasks.parcel_stow import AXIS, ENTRANCE, PARCEL_STOW, R_STOW, SCHEDULE
+from jaxeval.sim.tasks.parcel_stow import AXIS, PARCEL_STOW, R_STOW, SCHEDULE
 from jaxeval.types import InputError
+from tests.sim.integrity import WEIGHT, judged
 
 pytestmark = pytest.mark.sim
-WEIGHT = 0.12 * 9.81
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +44,6 @@ def expert(panda):
 def nominal(envs, expert):
     """Signals of two episodes of the expert at r = 1."""
     return run(envs, [expert] * 2, [episode_key(0, k) for k in range(2)], 1.0)[0]
-
-
-def judged(signals):
-    batch = stack_signals([s.stages() for s in signals])
-    one = jax.jit(jax.vmap(lambda s: monitor(s, geometry=PARCEL_STOW.geometry, params=StageParams())))
-    return jax.tree.map(np.asarray, one(batch))
 
 
 # ------------------------------------------------------------------------------------------------------- schedule
@@ -101,103 +90,22 @@ def test_geometry_is_the_published_one():
     assert PARCEL_STOW.path["REORIENT"].rotation.apply([1, 0, 0]) == pytest.approx([0, 0, 1])
 
 
-def test_nothing_ties_the_parcel(envs):
-    m = envs.model
-    assert m.eq_type.tolist() == [int(mujoco.mjtEq.mjEQ_JOINT)]  # the jaws' coupling
-    assert m.body("parcel").parentid[0] == 0 and m.joint("parcel").type[0] == int(mujoco.mjtJoint.mjJNT_FREE)
-    assert m.body("parcel").mass[0] == pytest.approx(0.12)
-    assert set(m.geom_friction[m.geom_contype > 0, 0].tolist()) == {0.5}
-
-
-def pushed(envs, start: RigidTransform) -> float:
-    """How deep (m) a parcel on a rail along the axis comes that is pushed with 1 N from ``start``, 5 cm in front."""
-    d = mujoco.MjData(envs.model)
-    d.qpos[envs.joints] = envs.embodiment.default
-    d.ctrl[:] = envs.embodiment.default[envs.embodiment.actuated]
-    d.qpos[envs.thing_qpos :][:7] = [*start.translation, *start.rotation.as_quat(scalar_first=True)]
-    body, at = envs.model.body("parcel").id, d.qpos[envs.thing_qpos :][:7]
-    along = start.translation @ AXIS
-    for _ in range(400):
-        v = d.qvel[envs.thing_dof :][:6]
-        v[:3], v[3:] = (v[:3] @ AXIS) * AXIS, 0.0
-        at[:3] = start.translation + (at[:3] @ AXIS - along) * AXIS
-        at[3:] = start.rotation.as_quat(scalar_first=True)
-        d.xfrc_applied[body, :3] = AXIS + np.array([0, 0, WEIGHT]) - 5.0 * v[:3]
-        mujoco.mj_step(envs.model, d)
-    return float((d.qpos[envs.thing_qpos :][:3] - ENTRANCE) @ AXIS)
-
-
-def test_a_centred_parcel_goes_in_and_one_outside_the_clearance_does_not(envs):
-    before = ENTRANCE - 0.05 * AXIS
-    across = np.array([-AXIS[1], AXIS[0], 0])
-
-    def depth(offset: np.ndarray, rotation: Rotation = R_STOW) -> float:
-        return pushed(envs, RigidTransform.from_components(before + offset, rotation))
-
-    up = np.array([0, 0, 1.0])
-    for fits in (0 * up, 0.008 * up, -0.008 * up, 0.05 * across):  # 10 mm of room up and down, 55 mm across
-        assert depth(fits) == pytest.approx(0.09, abs=1e-3)  # the back wall at .11 less half the parcel's .04
-    for too_far in (0.015 * up, -0.015 * up, 0.06 * across, -0.06 * across):
-        assert depth(too_far) == pytest.approx(-0.02, abs=3e-3)  # at the wall's front, half a parcel before the plane
-    rolled = R_STOW * Rotation.from_euler("z", 45, degrees=True)  # about d: .08 cos 45 + .055 sin 45 = .095 < .10
-    assert depth(0 * up, rolled) == pytest.approx(0.09, abs=1e-3)
-    assert depth(0.006 * up, rolled) == pytest.approx(-0.02, abs=3e-3)  # ... but not 6 mm up
-
-
-def test_the_parcel_collides_with_every_wall(envs):
-    for box in PARCEL_STOW.boxes[1:]:
-        outwards = np.subtract(box.centre, ENTRANCE + 0.055 * AXIS)
-        outwards = np.array([0, 0, 1.0]) if box.name.endswith("floor") else -outwards / np.linalg.norm(outwards)
-        d = mujoco.MjData(envs.model)
-        d.qpos[envs.thing_qpos :][:7] = [*np.add(box.centre, 0.0), *R_STOW.as_quat(scalar_first=True)]
-        mujoco.mj_forward(envs.model, d)
-        touched = {envs.model.geom(int(g)).name for pair in d.contact.geom for g in pair}
-        assert box.name in touched, box.name
-
-
-def test_the_parcel_falls_when_the_hand_opens(envs, expert, panda):
-    """Lifted at 300, opened then: it lies on the table again within half a second; held, it does not."""
-    for opened in (False, True):
-        state = envs.reset([episode_key(0, 0)], 1.0)
-        memory = expert.init(seen(envs, state, 0), episode_key(0, 0))
-        action = np.zeros(8)
-        for step in range(370):
-            if step < 340:
-                act = expert.act(memory, seen(envs, state, 0))
-                memory, action = act.state, act.action.copy()
-            elif opened:
-                action[-1] = 0.0
-            state = envs.step(state, action[None])
-            if step == 339:
-                assert state.signals.object_pose[0, 6] > 0.78
-        height = state.signals.object_pose[0, 6]
-        assert (height < 0.73) if opened else (height > 0.78)
-
-
-def test_the_parcel_stays_when_an_open_hand_leaves(envs, expert):
-    """The hand goes to the parcel and on without closing: the parcel is not dragged along."""
-    state = envs.reset([episode_key(0, 0)], 1.0)
-    memory = expert.init(seen(envs, state, 0), episode_key(0, 0))
-    start = state.signals.object_pose[0, 4:6].copy()
-    for _ in range(400):  # into REORIENT
-        act = expert.act(memory, seen(envs, state, 0))
-        memory = act.state
-        state = envs.step(state, np.append(act.action[:-1], 0.0)[None])
-    assert np.linalg.norm(state.signals.object_pose[0, 4:6] - start) < 2e-3
-    assert state.signals.object_pose[0, 6] == pytest.approx(0.72, abs=1e-3)
-
-
-def test_the_arm_itself_keeps_clear_of_what_it_does_not_collide_with(envs, panda, expert):
-    """Links have no contacts, for speed; along the planned path they stay 3 cm away from table and receptacle."""
+@pytest.mark.parametrize("name, clear_m", [("panda", 0.03), ("g1", 0.03)])
+def test_the_robot_keeps_clear_of_what_it_does_not_collide_with(name, clear_m):
+    """Links have no contacts, for speed; along the planned path those that move stay away from table and receptacle."""
+    robot = load_embodiment(name)
+    envs, expert = Environments(PARCEL_STOW, robot), PARCEL_STOW.expert(robot)
     knots = expert.init(seen(envs, envs.reset([episode_key(0, 0)], 1.0), 0), episode_key(0, 0)).knots
     d, m = mujoco.MjData(envs.model), envs.model
     boxes = [m.geom(b.name).id for b in PARCEL_STOW.boxes]
-    links = [g for g in range(m.ngeom) if not m.geom_contype[g] and m.body(m.geom_bodyid[g]).name > "link1"]
+    root = m.body_rootid[m.body(robot.fingertips[0]).id]
+    links = [g for g in range(m.ngeom) if not m.geom_contype[g] and m.geom_bodyid[g] not in (0, root)]
+    d.qpos[envs.joints] = robot.default
     for q in np.concatenate(knots):
-        d.qpos[:7] = q
+        d.qpos[robot.actuated[robot.is_arm]] = q
         mujoco.mj_kinematics(m, d)
-        nearest = min(mujoco.mj_geomDistance(m, d, a, b, 0.1, None) for a in links for b in boxes)
-        assert nearest > 0.03
+        nearest, link = min((mujoco.mj_geomDistance(m, d, a, b, 0.1, None), a) for a in links for b in boxes)
+        assert nearest > clear_m, (m.body(m.geom_bodyid[link]).name, nearest)
 
 
 # -------------------------------------------------------------------------------------------------------- signals
@@ -239,69 +147,25 @@ def test_velocities_are_of_the_centre_and_in_the_world(envs):
     np.testing.assert_allclose([before.time_s[0], after.time_s[0]], [0.02, 0.04])
 
 
-def test_observation_holds_what_its_layout_says(envs, panda):
+@pytest.mark.parametrize("name, sizes", [("panda", [9, 9, 8, 7, 6, 2, 1, 1]), ("g1", [21, 21, 16, 7, 15, 5, 1, 1])])
+def test_observation_holds_what_its_layout_says(name, sizes):
+    """The published groups in their order: 147 numbers there, with 51 joints."""
+    robot = load_embodiment(name)
+    envs = Environments(PARCEL_STOW, robot)
     state = envs.reset([episode_key(0, 5)], 1.0, told_speed=2.0)
-    state = envs.step(state, np.full((1, 8), 0.01))
+    state = envs.step(state, np.full(state.action.shape, 0.01))
     at, o, s = envs.layout, state.observation[0], state.signals
-    sizes = {name: part.stop - part.start for name, part in at.items()}
-    assert list(sizes.values()) == [9, 9, 8, 7, 6, 2, 1, 1] and len(o) == 43
+    assert [part.stop - part.start for part in at.values()] == sizes and len(o) == sum(sizes)
+    np.testing.assert_array_equal(o[at["joint_position"]], s.joint_position[0])
     np.testing.assert_array_equal(o[at["joint_velocity"]], s.joint_velocity[0])
-    np.testing.assert_array_equal(o[at["previous_action"]], np.full(8, 0.01))
+    np.testing.assert_array_equal(o[at["previous_action"]], np.full(len(robot.actuators), 0.01))
     np.testing.assert_allclose(o[at["phase"]], 1 / 25 / 14)
     assert o[at["speed"]] == 2.0
-    T_world_object = rigid(panda.T_world_base) * rigid(o[at["object_pose"]])
+    T_world_object = rigid(robot.T_world_base) * rigid(o[at["object_pose"]])
     np.testing.assert_allclose(T_world_object.translation, s.object_pose[0, 4:], atol=1e-12)
-    tip = rigid(panda.T_world_base).apply(o[at["fingertip_position"]][:3])
-    np.testing.assert_allclose(tip, s.fingertip_position[0, 0], atol=1e-12)
-
-
-# ------------------------------------------------------------------------------------------------------ repeating
-
-
-def test_an_episode_is_the_same_bit_for_bit_in_any_batch_on_any_threads(envs, panda, expert):
-    keys = [episode_key(3, k) for k in range(4)]
-    speeds = np.array([3.0, 2.5, 3.0, 2.0])
-    many = Environments(PARCEL_STOW, panda, threads_n=2)
-    together, actions = run(many, [expert] * 4, keys, speeds)
-    for k in (0, 3):
-        alone, acted = run(envs, [expert], [keys[k]], speeds[k])
-        assert len(alone[0].phase) == SCHEDULE.steps(speeds[k]) + 1
-        for name, a, b in zip(alone[0]._fields, alone[0], together[k], strict=True):
-            np.testing.assert_array_equal(a, b, err_msg=name)
-        np.testing.assert_array_equal(acted[0], actions[k])
-    states = many.reset(keys, 1.0), envs.reset(keys[2:3], 1.0)
-    np.testing.assert_array_equal(states[0].observation[2], states[1].observation[0])
-
-
-def test_starts_are_the_keys_own_and_within_their_ranges(envs, panda):
-    starts = [PARCEL_STOW.start(episode_key(0, k), panda) for k in range(200)]
-    again = PARCEL_STOW.start(episode_key(0, 7), panda)
-    np.testing.assert_array_equal(starts[7][0], again[0])
-    off = np.array([pose[4:] for _, pose in starts]) - PARCEL_STOW.thing.start.translation
-    assert (np.abs(off[:, :2]) <= 0.01).all() and (np.abs(off[:, :2]).max(0) > 0.0095).all() and (off[:, 2] == 0).all()
-    joints = np.array([q for q, _ in starts]) - panda.default
-    assert (np.abs(joints[:, :7]).max(0) > 0.045).all() and (np.abs(joints[:, :7]) <= 0.05).all()
-    assert (joints[:, 7:] == 0).all()  # jaws slide: no radians
-    state = envs.reset([episode_key(0, 7)], 1.0)
-    np.testing.assert_array_equal(state.signals.object_pose[0], again[1])
-    assert not state.signals.joint_velocity.any() and not state.signals.object_velocity.any()
-
-
-def test_a_state_is_stepped_once(envs):
-    state = envs.reset([episode_key(0, 0)], 1.0)
-    envs.step(state, np.zeros((1, 8)))
-    with pytest.raises(ValueError, match="stepped before"):
-        envs.step(state, np.zeros((1, 8)))
-
-
-def test_what_the_policy_is_told_changes_nothing_but_the_observation(envs):
-    key = [episode_key(0, 1)]
-    a, b = envs.reset(key, 2.0), envs.reset(key, 2.0, told_speed=1.0)
-    for _ in range(5):
-        a, b = envs.step(a, np.full((1, 8), 0.02)), envs.step(b, np.full((1, 8), 0.02))
-    for x, y in zip(a.signals, b.signals, strict=True):
-        np.testing.assert_array_equal(x, y)
-    assert np.flatnonzero(a.observation[0] != b.observation[0]).tolist() == [42]
+    tips = rigid(robot.T_world_base).apply(o[at["fingertip_position"]].reshape(-1, 3))
+    bodies = [state.data[0].body(tip).xipos for tip in robot.fingertips]
+    np.testing.assert_allclose(tips, bodies, atol=1e-12)
 
 
 # --------------------------------------------------------------------------------------------------------- expert
@@ -309,11 +173,11 @@ def test_what_the_policy_is_told_changes_nothing_but_the_observation(envs):
 
 def test_the_expert_succeeds_at_nominal_speed_and_not_far_beyond(envs, expert, nominal):
     fast, _ = run(envs, [expert], [episode_key(0, 0)], 3.0)
-    stages = judged([*nominal, *fast])
-    assert stages.success.tolist() == [True, True, False], [Cause(int(c)).sentence for c in stages.cause]
-    assert (stages.angle_before_insert_rad < np.radians(3)).all()
-    assert (np.degrees(stages.angle_final_rad[:2]) < 3).all()
-    assert (np.abs(stages.depth_max_m[:2] - 0.06) < 0.015).all()
+    stages = [judged(s) for s in (*nominal, *fast)]
+    assert [bool(s.success) for s in stages] == [True, True, False], [Cause(int(s.cause)).sentence for s in stages]
+    assert all(s.angle_before_insert_rad < np.radians(3) for s in stages)
+    for s in stages[:2]:
+        assert s.angle_final_rad < np.radians(3) and abs(s.depth_max_m - 0.06) < 0.015
 
 
 def test_inverse_kinematics_meets_poses_and_says_when_it_cannot(panda, envs):
@@ -344,38 +208,3 @@ def test_a_straight_line_ends_at_its_goal():
     assert len(line) == 8 and len(straight(a, b, first=True)) == 9
     np.testing.assert_allclose(line.translation[:, 0], np.arange(1, 9) / 10)
     np.testing.assert_allclose(np.degrees(line[3].rotation.magnitude()), 40)
-
-
-# ----------------------------------------------------------------------------------------------------- embodiment
-
-
-def test_actions_command_offsets_from_the_default(panda):
-    np.testing.assert_array_equal(panda.target(np.zeros(8)), panda.default[:8])
-    assert panda.target(np.eye(8)[1])[1] == pytest.approx(panda.default[1] + 0.5)
-    np.testing.assert_allclose(panda.action(panda.target(np.linspace(-1, 1, 8))), np.linspace(-1, 1, 8))
-
-
-@pytest.mark.parametrize(
-    "old, new, says",
-    [
-        ("tcp: tcp", "tip: tcp", "key 'tcp' is missing"),
-        ("tcp: tcp", "tcp: flange", "'tcp' names 'flange', which the MJCF does not have"),
-        ("{joint: joint2,", "{joint: elbow,", "'actuators' names 'elbow'"),
-        ("joint3: 2.175, ", "", "'velocity_limits' lacks joint3"),
-        ("T_world_base: [0.95", "T_world_base: [1.95", "'T_world_base' is .*; expected seven numbers"),
-        ("part: hand", "part: gripper", "expected 'arm' or 'hand'"),
-        ("mjcf: panda.xml", "mjcf: pandas.xml", "its MJCF 'pandas.xml' cannot be read"),
-    ],
-)
-def test_a_description_that_does_not_fit_is_refused_in_one_sentence(tmp_path, old, new, says):
-    shutil.copy(FOLDER / "panda.xml", tmp_path)
-    text = (FOLDER / "panda.yaml").read_text()
-    assert old in text
-    (tmp_path / "odd.yaml").write_text(text.replace(old, new, 1))
-    with pytest.raises(InputError, match=says):
-        load_embodiment(tmp_path / "odd.yaml")
-
-
-def test_an_unknown_embodiment_is_answered_with_those_there_are():
-    with pytest.raises(InputError, match=r"embodiment 'pandas': there is none; expected one of .*panda"):
-        load_embodiment("pandas")
