@@ -4,19 +4,21 @@
 
 Every published score of the five (Ferrari-Canny with two lengths of edges, min-weight, volume, risk margins) beside
 ours, exact; the batched margin in float32; then the exact margin over the number of edges (4 to 64), the turn of the
-edges in the tangent plane, and the torque length.
+edges in the tangent plane, and the torque length. Margins and min-weights are told in thousandths.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from record import Record, arguments, keep_compiled_code
 
@@ -84,14 +86,13 @@ def add_published(record: Record, grasp: Grasp) -> None:
     add("Ferrari-Canny margin", exact.margin, scores["ferrari_canny"], "edges of length 1")
     add("margin, edges n + mu t", exact_margin(normal).margin, scores["eps_nominal"], "normal component 1")
     add("min-weight", exact.min_weight, scores["l_star"], "HiGHS")
-    add("hull volume", hull_volume(unit), scores["gws_volume"], "N^3 (N m)^3, edges of length 1")
+    note = "N^3 (N m)^3, edges of length 1"
+    add("hull volume", hull_volume(unit), scores["gws_volume"], note, unit=1e-6)
     for beta, published in scores["eps_beta"].items():
         mu = FRICTION - FRICTION_SD * tail_factor(float(beta))
-        risky = exact_margin(grasp.wrenches(edges=UNIT_NORMAL, friction=mu))
-        add(f"margin at the tail's mean friction, beta {beta}", risky.margin, published, f"at friction {mu:.4f}")
-        add(
-            f"min-weight there, beta {beta}", risky.min_weight, scores["risk_min_weight"][beta], f"at friction {mu:.4f}"
-        )
+        risky, at = exact_margin(grasp.wrenches(edges=UNIT_NORMAL, friction=mu)), f"at friction {mu:.4f}"
+        add(f"margin at the tail's mean friction, beta {beta}", risky.margin, published, at)
+        add(f"min-weight there, beta {beta}", risky.min_weight, scores["risk_min_weight"][beta], at)
     cvar = margin_cvar(
         grasp.points_m, grasp.normals, friction_mean=FRICTION, friction_sd=FRICTION_SD, beta=0.95,
         torque_length_m=TORQUE_LENGTH_M, origin_m=ORIGIN_M, edges=UNIT_NORMAL,
@@ -108,10 +109,12 @@ def tail_factor(beta: float) -> float:
     return factor
 
 
-def add_beside(record: Record, name: str, quantity: str, ours: float, published: float, note: str) -> None:
-    """A row whose note says how far apart the two are."""
-    apart = abs(ours / published - 1)
-    record.add(f"{name}, {quantity}", ours, published=published, note=f"{note}; apart by {apart:.1e} of it")
+def add_beside(
+    record: Record, name: str, quantity: str, ours: float, published: float, note: str, *, unit: float = 1e-3
+) -> None:
+    """A row in units of ``unit`` whose note says how far apart the two are."""
+    note = f"{note}; apart by {abs(ours / published - 1):.1e} of it"
+    record.add(f"{name}, {quantity}, 1e{round(np.log10(unit))}", ours / unit, published=published / unit, note=note)
 
 
 def batched(record: Record, grasps: list[Grasp]) -> None:
@@ -133,47 +136,52 @@ def sensitivity(grasp: Grasp) -> Sensitivity:
 
 def add_sensitivity(record: Record, name: str, found: Sensitivity, turned: np.ndarray) -> None:
     """Middle and range of the margin over turns of the edges, for every setting."""
-    for n, low, high in found.edges:
-        spread = f"{low:.6f} to {high:.6f} over {TURNS_N} turns"
-        record.add(f"{name}, margin with {n} edges", (low + high) / 2, n=TURNS_N, note=spread)
-    for length, low, high in found.torque_length_m:
-        spread = f"8 edges, {low:.6f} to {high:.6f} over {TURNS_N} turns"
-        record.add(f"{name}, margin with torque length {length:g} m", (low + high) / 2, n=TURNS_N, note=spread)
+    settings = [(f"{n} edges", "torque length 1 m", low, high) for n, low, high in found.edges]
+    settings += [(f"torque length {x:g} m", "8 edges", low, high) for x, low, high in found.torque_length_m]
+    for setting, other, low, high in settings:
+        note = f"{other}, {1e3 * low:.4g} to {1e3 * high:.4g} over {TURNS_N} turns"
+        record.add(f"{name}, margin with {setting}, 1e-3", 1e3 * (low + high) / 2, n=TURNS_N, note=note)
     gain = float(turned.max() / turned.min() - 1)
     record.add(f"{name}, highest over lowest margin of a turn, minus 1", gain, n=len(turned), note="8 edges")
 
 
 def sensitivity_figure(grasps: list[Grasp], found: list[Sensitivity], turned: list[np.ndarray]) -> Figure:
     """Margin against the number of edges, their turn, and the torque length."""
-    figure = Figure(figsize=(11.0, 3.8), layout="constrained")
+    figure = Figure(figsize=(11.0, 4.0), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    for grasp, s, margins, colour in zip(grasps, found, turned, OKABE_ITO, strict=False):
+    for grasp, s, margins, colour, marker in zip(grasps, found, turned, OKABE_ITO, "osD^v", strict=False):
+        look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.4}
         n, low, high = (np.array(x) for x in zip(*s.edges, strict=True))
-        left.fill_between(n, 1e3 * low, 1e3 * high, color=colour, alpha=0.3, linewidth=0)
-        left.plot(n, 1e3 * (low + high) / 2, color=colour, marker="o", markersize=3, label=grasp.name)
-        middle.plot(np.degrees(TURNS_RAD), 1e3 * margins, color=colour)
+        left.fill_between(n, 1e3 * low, 1e3 * high, color=colour, alpha=0.2, linewidth=0)
+        left.plot(n, 1e3 * (low + high) / 2, label=grasp.name, **look)
+        middle.plot(np.degrees(TURNS_RAD), 1e3 * margins, markevery=4, **look)
         length, low, high = (np.array(x) for x in zip(*s.torque_length_m, strict=True))
-        right.plot(1e3 * length, (low + high) / 2, color=colour, marker="o", markersize=3)
+        right.plot(1e3 * length, 1e3 * (low + high) / 2, **look)
     left.set_xscale("log", base=2)
-    left.set_xticks(EDGES_N[::2], [str(n) for n in EDGES_N[::2]])
-    left.set_xlabel("edges of a friction cone (band: turns of them)")
-    left.set_ylabel("Ferrari-Canny margin, 1e-3")
-    left.legend(frameon=False, fontsize=8)
-    middle.set_xlabel("turn of eight edges in the tangent plane, deg")
-    middle.set_ylabel("Ferrari-Canny margin, 1e-3")
-    right.set_xscale("log")
-    right.set_yscale("log")
-    right.set_xlabel("torque length, mm")
-    right.set_ylabel("Ferrari-Canny margin")
+    plain_ticks(left.xaxis, EDGES_N[::2] + EDGES_N[-1:])
+    left.set_xlabel("edges of a cone (band: turns of them)")
+    left.legend(frameon=False, fontsize=9, loc="lower right")
+    middle.set_xlabel("turn of 8 edges about the normal, deg")
+    middle.set_xticks(np.arange(0, 46, 15))
+    right.set(xscale="log", yscale="log", xlabel="torque length, mm")
+    plain_ticks(right.xaxis, [1e3 * x for x in TORQUE_LENGTHS_M])
+    plain_ticks(right.yaxis, (1, 2, 5, 10, 20, 50, 100, 200))
     for ax, told in (
         (left, "few edges: too small a margin"),
         (middle, "an arbitrary basis moves it"),
         (right, "the torque length sets its size"),
     ):
         ax.set_title(told, loc="left", fontsize=11, fontweight="bold")
+        ax.set_ylabel("Ferrari-Canny margin, 1e-3")
         ax.grid(axis="y", color="#e4e4e4")
         ax.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def plain_ticks(axis: Axis, at: Sequence[float]) -> None:
+    """Ticks of a logarithmic axis as numbers."""
+    axis.set_ticks([*at], labels=[f"{x:g}" for x in at])
+    axis.set_ticks([], minor=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from jaxeval.metrics.grasp import (
     UNIT_NORMAL,
 )
 
-RANK_TOL, ZERO = 1e-9, 1e-12
+RANK_TOL, ZERO, FLAT = 1e-9, 1e-12, 1e-8
 WHOLE_N = 48
 """Wrenches up to which the whole hull is built; beyond, facets near the origin are refined, to the same margin."""
 
@@ -105,12 +105,16 @@ def exact_margin(W: Float[np.ndarray, "W 6"]) -> ExactMargin:
 
 def hull_volume(W: Float[np.ndarray, "W 6"]) -> float:
     """Volume of the wrenches' hull in (N, N m / L); 0 where they span fewer than six directions."""
-    from scipy.spatial import ConvexHull
+    from scipy.spatial import ConvexHull, QhullError
 
     if wrench_rank(W) < 6 or _flat(W):
         return 0.0
     Q, R = np.linalg.qr(W)
-    return float(ConvexHull(Q).volume * abs(np.prod(np.diag(R))))
+    try:
+        volume = ConvexHull(Q).volume
+    except QhullError:  # see _planes; right to about 1e-10 of it
+        volume = ConvexHull(Q, qhull_options="QJ").volume
+    return float(volume * abs(np.prod(np.diag(R))))
 
 
 def min_weight(W: Float[np.ndarray, "W 6"]) -> float:
@@ -247,12 +251,10 @@ def _flat(W: Float[np.ndarray, "W 6"]) -> bool:
 
 def _near_facets(W: Float[np.ndarray, "W 6"]) -> tuple[Float[np.ndarray, "F 6"], Float[np.ndarray, " F"]]:
     """(unit outward normals, offsets) of facets of the hull, the nearest to the origin among them."""
-    from scipy.spatial import ConvexHull
-
     Q, R = np.linalg.qr(W)
 
     def facets(rows: Int[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
-        found = ConvexHull(Q[rows]).equations
+        found = _planes(Q[rows])
         normals = np.linalg.solve(R, found[:, :6].T).T
         length = np.linalg.norm(normals, axis=1)
         return normals / length[:, None], -found[:, 6] / length
@@ -269,3 +271,24 @@ def _near_facets(W: Float[np.ndarray, "W 6"]) -> tuple[Float[np.ndarray, "F 6"],
         if not beyond.any():
             return normals[near], offsets[near]
         rows = np.union1d(rows, (W @ normals[beyond].T).argmax(axis=0))
+
+
+def _planes(Q: Float[np.ndarray, "n 6"]) -> Float[np.ndarray, "F 7"]:
+    """(unit outward normal, minus the offset) of every facet of the hull.
+
+    Where many points lie in one plane, as those of two contacts on one face do, QHull may give up. Moved by about 1e-11
+    they do not; the planes are then those of the facets' corners as they are, but for corners that span none.
+    """
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        return ConvexHull(Q).equations
+    except QhullError:
+        corners = Q[ConvexHull(Q, qhull_options="QJ").simplices]
+    _, sigma, basis = np.linalg.svd(np.concatenate([corners, np.ones((len(corners), 6, 1))], axis=2))
+    planes = basis[sigma[:, 5] > FLAT * sigma[:, 0], 6]
+    planes /= np.linalg.norm(planes[:, :6], axis=1, keepdims=True)
+    heights = planes[:, :6] @ Q.T + planes[:, 6:]
+    low, high = heights.min(axis=1), heights.max(axis=1)
+    planes[high > -low] *= -1
+    return planes[np.minimum(-low, high) < FLAT]

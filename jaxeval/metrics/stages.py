@@ -443,11 +443,13 @@ def monitor(signals: StageSignals, *, geometry: StageGeometry, params: StagePara
 def retained(stages: Stages) -> Bool[Array, "..."]:
     """Whether an acquired object was still in the hand when the insertion began or it first touched the receptacle.
 
-    The primary endpoint of the relative-motion handoff (section 4.3.2): not lost in free space.
+    The primary endpoint of the relative-motion handoff (section 4.3.2): not lost in free space. A touch before the
+    acquisition ends nothing; an object acquired after the insertion began was not carried there.
     """
-    m, never = stages.moments, jnp.iinfo(jnp.int32).max
-    let_go, touched, insert = (jnp.where(x >= 0, x, never) for x in (m.let_go, m.touched, m.insert))
-    return (stages.reached.acquired >= 0) & (let_go >= jnp.minimum(touched, insert))
+    m, acquired, never = stages.moments, stages.reached.acquired, jnp.iinfo(jnp.int32).max
+    touched = jnp.where(m.touched >= acquired, m.touched, -1)
+    let_go, touched, insert = (jnp.where(x >= 0, x, never) for x in (m.let_go, touched, m.insert))
+    return (acquired >= 0) & (acquired <= insert) & (let_go >= jnp.minimum(touched, insert))
 
 
 class Funnel(NamedTuple):

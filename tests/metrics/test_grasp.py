@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.spatial import ConvexHull
+from scipy.spatial import ConvexHull, QhullError
 
 from jaxeval.metrics import grasp as G
 from jaxeval.metrics import grasp_host as H
@@ -151,6 +151,26 @@ def test_many_edges_are_cut_down_to_the_same_margin() -> None:
     W = H.cone_wrenches(p[:4], n[:4], edges_n=16, **SETTING)
     assert len(W) > H.WHOLE_N
     assert H.exact_margin(W).margin == pytest.approx(-ConvexHull(W).equations[:, -1].max(), rel=1e-9)
+
+
+def test_where_qhull_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on 1 in 1000 grasps of a box's faces: the planes come from corners moved by 1e-11, and are those of before."""
+
+    class GivesUp(ConvexHull):
+        def __init__(self, points: np.ndarray, **how: str) -> None:
+            if not how:
+                raise QhullError("a wide merge")
+            super().__init__(points, **how)
+
+    wrenches = [H.cone_wrenches(*contacts(KNOWN[0]), **SETTING), *random_grasps(36)]
+    before = [(H.exact_margin(W), H.hull_volume(W)) for W in wrenches]
+    monkeypatch.setattr("scipy.spatial.ConvexHull", GivesUp)
+    assert {exact.status for exact, _ in before} >= {G.STATUS_CLOSURE, G.STATUS_NO_CLOSURE}
+    for W, (exact, volume) in zip(wrenches, before, strict=True):
+        moved = H.exact_margin(W)
+        assert moved.status == exact.status and moved.margin == pytest.approx(exact.margin, rel=1e-9, abs=1e-15)
+        np.testing.assert_allclose(moved.direction, exact.direction, atol=1e-6)
+        assert H.hull_volume(W) == pytest.approx(volume, rel=1e-7)
 
 
 # ------------------------------------------------------------------------------------------------------ the oracle

@@ -104,6 +104,11 @@ def test_counts_that_latch(enough: bool) -> None:
     assert Cause(int(jam.cause)) == (Cause.JAMMED if enough else Cause.NOT_INSERTED)
 
 
+def test_steps_in_a_row_by_hand() -> None:
+    held = jax.numpy.array([True, True, False, True, False, False, True, True, True])
+    assert s._run(held).tolist() == [1, 2, 0, 1, 0, 0, 1, 2, 3]
+
+
 def test_flicker_counts_for_nothing() -> None:
     def twice_four(e: Told) -> None:
         e.finger[111:] = [3, 2, 0]
@@ -120,10 +125,14 @@ def test_success_once_success_and_success_at_end_are_three_things() -> None:
     def touched_again(e: Told) -> None:
         e.finger[-1] = [0.6, 0, 0]
 
+    def moved_again(e: Told) -> None:
+        e.linear[-1] = [0.03, 0, 0]
+
     out = run(changed(slides_out))
     assert bool(out.success_once) and not bool(out.success) and not bool(out.success_at_end)
-    out = run(changed(touched_again))
-    assert bool(out.success_once) and bool(out.success) and not bool(out.success_at_end)
+    for change in (touched_again, moved_again):
+        out = run(changed(change))
+        assert bool(out.success_once) and bool(out.success) and not bool(out.success_at_end)
 
 
 def test_settling_at_the_very_last_step() -> None:
@@ -165,7 +174,16 @@ def test_what_came_first_a_jam_or_a_drop() -> None:
         pushes(e)
         e.finger[90:] = 0
 
-    assert [Cause(int(run(changed(f)).cause)) for f in (jam_then_drop, drop_then_jam)] == [Cause.JAMMED, Cause.DROPPED]
+    def jam_elsewhere_then_drop(e: Told) -> None:
+        jam_then_drop(e)
+        e.position[44:, 2] += 0.06  # never at the pose before insertion: the force is no jam
+
+    for change, cause in (
+        (jam_then_drop, Cause.JAMMED),
+        (drop_then_jam, Cause.DROPPED),
+        (jam_elsewhere_then_drop, Cause.DROPPED),
+    ):
+        assert Cause(int(run(changed(change)).cause)) == cause
 
 
 def test_a_slip_with_a_jam_by_force_is_the_jam() -> None:
@@ -341,6 +359,28 @@ def test_retained_until_the_insertion_begins_or_contact() -> None:
         out = run(changed(change))
         assert int(out.moments.let_go) == open_at and bool(s.retained(out)) == kept
     assert bool(s.retained(run(perfect().signals()))) and not bool(s.retained(run(changed(never_gripped))))
+
+
+@pytest.mark.parametrize("open_at, kept", [(48, False), (200, True)])
+def test_a_touch_before_the_acquisition_ends_no_retention(open_at: int, kept: bool) -> None:
+    """Shoved along the table against the receptacle, taken up, then let go in the air, or not."""
+
+    def change(e: Told) -> None:
+        stops(e)
+        e.receptacle[:] = 0
+        e.receptacle[3:6] = 0.3
+        e.finger[open_at:] = 0
+
+    out = run(changed(change))
+    assert int(out.moments.touched) == 3 < int(out.reached.acquired) and bool(s.retained(out)) == kept
+
+
+def test_nothing_is_carried_that_is_acquired_after_the_insertion_began() -> None:
+    def change(e: Told) -> None:
+        e.finger[:75] = 0
+
+    out = run(changed(change))
+    assert int(out.reached.acquired) == 75 > int(out.moments.insert) and not bool(s.retained(out))
 
 
 def test_the_point_that_is_inserted() -> None:
