@@ -1,21 +1,26 @@
-"""Search how the five-finger hand of an embodiment holds the parcel, and print what its description is to say.
+"""Search how the five-finger hand of an embodiment holds a task's object, and print what its description is to say.
 
-    python tools/find_grasp.py [EMBODIMENT] [--candidates N] [--starts N]     # needs jaxeval[mujoco]
+    python tools/find_grasp.py [EMBODIMENT] [--task NAME] [--candidates N] [--starts N]     # needs jaxeval[mujoco]
 
-The hand comes from above, the fingers on one side of the parcel's width, the thumb on the other, so that the task turns
-the parcel about the line between the pads. A candidate says how far the last phalanges are bent against the palm when
-they touch (radians), how far beyond the parcel's centre the middle finger's tip reaches (m), where along the row of
+The hand comes from above, the fingers on one side of the object's width, the thumb on the other, so that the task turns
+the object about the line between the pads. A candidate says how far the last phalanges are bent against the palm when
+they touch (radians), how far beyond the object's centre the middle finger's tip reaches (m), where along the row of
 fingers the thumb presses (m), and how much farther than touching the closed hand is commanded (radians, thumb and
-fingers). Postures that touch a body of the parcel's width follow from kinematics: every finger's pad in one plane, the
-thumb's in the other. The tips of the open hand stand ``--opening`` clear of either side.
+fingers). Postures that touch a body of the object's width follow from kinematics: every finger's pad in one plane, the
+thumb's in the other.
 
-Each candidate carries the parcel through the task at twice the nominal speed, from a few of the task's own starts. Its
+ParcelStow's grasp also sets the default posture: the hand waits over its parcel, the tips of the open hand
+``--opening`` clear of either side. The sister tasks' objects lie in the same place and are taken from that posture, so
+their fingers are bent nearly as much (``SISTER_BEND``); they are held ``ALONG_M`` beyond the middle of their length.
+
+Each candidate carries the object through the task at twice the nominal speed, from a few of the task's own starts. Its
 score is the worst of them: peak motion in the hand from acquisition to release, a millimetre and a degree weighing the
 same, with 100 for a failure and 20 if the hand touches the table or the receptacle. The best is told where in the hand
-the parcel comes to lie when it closes, and is then tried from ``--starts`` others at nominal speed. The search starts
+the object comes to lie when it closes, and is then tried from ``--starts`` others at nominal speed. The search starts
 from ``FIRST`` and is seeded: the same command gives the same grasp.
 """
 
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import argparse
@@ -28,11 +33,15 @@ import numpy as np
 from scipy.optimize import brentq, fsolve
 from scipy.spatial.transform import RigidTransform, Rotation
 
+from jaxeval.metrics.stages import StageParams, monitor, stack_signals
 from jaxeval.policies.expert import Chain
 from jaxeval.sim.embodiment import HAND, SCENE, Embodiment, Grasp, load_embodiment
 from jaxeval.sim.mujoco import Environments, Signals, State, run
 from jaxeval.sim.task import Task
-from jaxeval.sim.tasks.parcel_stow import AXIS, ENTRANCE, PARCEL_STOW
+from jaxeval.sim.tasks import peg_insertion, upright_placement
+from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task, mujoco_task_names
+from jaxeval.sim.tasks.peg_insertion import PEG_INSERTION
+from jaxeval.sim.tasks.upright_placement import UPRIGHT_PLACEMENT
 from jaxeval.types import InputError
 
 FINGERS = ("index", "middle", "ring", "pinky")
@@ -45,7 +54,9 @@ BOUNDS = {
     "finger_squeeze": (0.03, 0.14),
 }
 FIRST = {"bend": np.radians(60), "reach": 0.006, "thumb_along": 0.0, "thumb_squeeze": 0.2, "finger_squeeze": 0.1}
+SISTER_BEND = (np.radians(52), np.radians(60))
 STANDOFF_M = 0.12
+ALONG_M = {PEG_INSERTION.thing.name: peg_insertion.HELD_M, UPRIGHT_PLACEMENT.thing.name: upright_placement.HELD_M}
 
 
 @dataclass(frozen=True)
@@ -85,25 +96,26 @@ def postures(
 
     def inner(name: str, q: float) -> float:  # where the phalanx is nearest to the body, along across
         base, tip, radius = finger(name, q)
-        return max(base @ across, tip @ across) + radius
+        return float(max(base @ across, tip @ across) + radius)
 
     def outer(name: str, q: float) -> float:
         _, tip, radius = finger(name, q)
-        return tip @ across + radius
+        return float(tip @ across + radius)
 
     def bent(name: str, side: Callable[[str, float], float], plane: float, near: float) -> float:
-        grid = np.linspace(*hand.model.joint(f"{name}_mcp_pitch").range, 60)
+        low, high = hand.model.joint(f"{name}_mcp_pitch").range
+        grid = np.linspace(low, high, 60)
         off = np.array([side(name, q) - plane for q in grid])
         cells = np.flatnonzero(off[:-1] * off[1:] < 0)
         i = cells[np.argmin(np.abs(grid[cells] - near))]
-        return brentq(lambda q: side(name, q) - plane, grid[i], grid[i + 1])
+        return float(brentq(lambda q: side(name, q) - plane, grid[i], grid[i + 1]))  # type: ignore[arg-type]
 
     def thumb(plane: float, near: np.ndarray) -> np.ndarray:
         def off(q: np.ndarray) -> list[float]:
             base, tip, radius = hand.pad("thumb", **dict(zip(THUMB, [*q, hand.follows(THUMB[2]) * q[1]], strict=True)))
-            return [min(base @ across, tip @ across) - radius - plane, tip[2] - thumb_along]
+            return [float(min(base @ across, tip @ across) - radius - plane), float(tip[2] - thumb_along)]
 
-        return fsolve(off, near, xtol=1e-9)
+        return np.asarray(fsolve(off, near, xtol=1e-9))
 
     middle = bend / (1 + hand.follows("middle_dip"))  # its last phalanx lies along the face
     face, tip = inner("middle", middle), finger("middle", middle)[1]
@@ -121,7 +133,7 @@ def postures(
 
 
 def candidate(embodiment: Embodiment, task: Task, opening: float, **told: float) -> Embodiment:
-    """The embodiment with that grasp, open and waiting over the parcel by default."""
+    """The embodiment with that grasp; for ParcelStow, also open and waiting over the parcel by default."""
     model = embodiment.spec().compile()
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
@@ -131,11 +143,16 @@ def candidate(embodiment: Embodiment, task: Task, opening: float, **told: float)
         R @ (site.xpos - palm.xpos), Rotation.from_matrix(R @ site.xmat.reshape(3, 3))
     )
     opened, touch, T_palm_object = postures(Hand(model), task.thing.size[1], opening, **told)
-    X = T_palm_object.inv() * T_palm_hand
+    thing = task.thing.name
+    X = RigidTransform.from_translation([ALONG_M.get(thing, 0.0), 0, 0]) * T_palm_object.inv() * T_palm_hand
     closed = {j: q + told["finger_squeeze"] for j, q in touch.items()}
     closed["thumb_cmc_roll"] = touch["thumb_cmc_roll"]
     closed["thumb_cmc_pitch"] = touch["thumb_cmc_pitch"] + told["thumb_squeeze"]
     grasp = Grasp(row(X), closed, np.array([0.0, 0.0, -1.0]), STANDOFF_M, "")
+
+    shaped = replace(embodiment, grasps={**embodiment.grasps, thing: grasp})
+    if thing in ALONG_M:
+        return shaped
 
     arm = [a.joint for a in embodiment.actuators if a.part == "arm"]
     scene = task.model(embodiment)
@@ -149,7 +166,7 @@ def candidate(embodiment: Embodiment, task: Task, opening: float, **told: float)
     default = np.zeros(len(embodiment.joints))
     for joint, value in [*zip(arm, q, strict=True), *opened.items()]:
         default[embodiment.joints.index(joint)] = value
-    shaped = replace(embodiment, default=default, grasps={**embodiment.grasps, task.thing.name: grasp})
+    shaped = replace(shaped, default=default)
     return replace(shaped, default=shaped.jittered(np.zeros(len(default))))  # passive joints follow
 
 
@@ -186,7 +203,11 @@ def tried(e: Embodiment, task: Task, keys: list[jax.Array], speed: float) -> tup
 
     signals, _ = run(envs, [task.expert(e)] * len(keys), keys, speed, each_step=watch)
     lift = int(np.flatnonzero(signals[0].phase == task.schedule.index("LIFT"))[0])
-    return [trial(task, s, int(n)) for s, n in zip(signals, touched, strict=True)], in_hand(signals[0])[lift].inv()
+    batch = stack_signals([s.stages() for s in signals])
+    judge = jax.vmap(lambda s: monitor(s, geometry=task.geometry, params=StageParams()))
+    success = np.asarray(jax.jit(judge)(batch).success)
+    trials = [trial(task, *of) for of in zip(signals, success.tolist(), touched.tolist(), strict=True)]
+    return trials, in_hand(signals[0])[lift].inv()
 
 
 def in_hand(s: Signals) -> RigidTransform:
@@ -198,8 +219,8 @@ def in_hand(s: Signals) -> RigidTransform:
     return hand.inv() * thing
 
 
-def trial(task: Task, s: Signals, touched: int) -> Trial:
-    """One episode judged by its geometry: in, upright, let go of, at rest."""
+def trial(task: Task, s: Signals, success: bool, touched: int) -> Trial:
+    """One episode with its motion in the hand."""
     z, force = s.object_pose[:, 6], s.fingertip_force
     acquired = np.flatnonzero((z >= z[0] + 0.02) & (force[:, 0] > 1) & (force[:, 1:].max(1) > 1))
     if not len(acquired):
@@ -207,12 +228,8 @@ def trial(task: Task, s: Signals, touched: int) -> Trial:
     inside = in_hand(s)
     release = int(np.flatnonzero(s.phase >= task.schedule.index("RELEASE"))[0])
     moved = (inside[acquired[0]].inv() * inside)[acquired[0] : release]
-    turned = Rotation.from_quat(s.object_pose[:, :4], scalar_first=True)
-    off = (task.path["INSERT"].rotation.inv() * turned).magnitude()
-    deep = (s.object_pose[:, 4:] - ENTRANCE) @ AXIS
-    success = min(deep[release], deep[-1]) > 0.04 and off[-1] < np.radians(10) and force[-1].sum() < 0.5
     return Trial(
-        bool(success),
+        success,
         float(1e3 * np.linalg.norm(moved.translation, axis=1).max()),
         float(np.degrees(moved.rotation.magnitude().max())),
         touched,
@@ -220,22 +237,24 @@ def trial(task: Task, s: Signals, touched: int) -> Trial:
 
 
 def main() -> None:
-    parse = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parse = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parse.add_argument("embodiment", nargs="?", default="g1")
+    parse.add_argument("--task", default="parcel_stow", choices=mujoco_task_names())
     parse.add_argument("--candidates", type=int, default=40)
     parse.add_argument("--starts", type=int, default=20)
     parse.add_argument("--opening", type=float, default=0.016, metavar="M")
     told = parse.parse_args()
-    embodiment, task = load_embodiment(told.embodiment), PARCEL_STOW
+    embodiment, task = load_embodiment(told.embodiment), load_mujoco_task(told.task)
+    bounds = BOUNDS | ({"bend": SISTER_BEND} if task.thing.name in ALONG_M else {})
     random = np.random.default_rng(0)
     keys = [jax.random.fold_in(jax.random.key(20), i) for i in range(2 + told.starts)]
     best, least = FIRST, np.inf
     for i in range(told.candidates):
         if 1 <= i < told.candidates // 2:
-            x = {k: random.uniform(*b) for k, b in BOUNDS.items()}
+            x = {k: random.uniform(*b) for k, b in bounds.items()}
         else:  # the first, later near the best so far
-            step = {k: (i > 0) * random.normal(0, 0.1 * (b[1] - b[0])) for k, b in BOUNDS.items()}
-            x = {k: float(np.clip(best[k] + step[k], *b)) for k, b in BOUNDS.items()}
+            step = {k: (i > 0) * random.normal(0, 0.1 * (b[1] - b[0])) for k, b in bounds.items()}
+            x = {k: float(np.clip(best[k] + step[k], *b)) for k, b in bounds.items()}
         try:
             trials, _ = tried(candidate(embodiment, task, told.opening, **x), task, keys[:2], 2.0)
         except (ValueError, InputError) as error:  # no such posture, or the arm does not reach

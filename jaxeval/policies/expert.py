@@ -8,15 +8,16 @@ cut into several knots a phase, so that the hand goes straight; the null-space m
 that knots meet 1 mm and .3 degrees where the source accepts 4 mm and 2; the path begins at the object as seen.
 """
 
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from scipy.spatial.transform import RigidTransform, Rotation
 
 from jaxeval.policies.policy import Act, Observation, Policy, numpy_generator
@@ -68,23 +69,53 @@ class Chain:
         self.lower, self.upper = np.array([model.joint(j).range for j in joints]).T
         self.posture = np.array(posture)
 
-    def solve(self, goal: Float[np.ndarray, "7"], start: Float[np.ndarray, " n"]) -> tuple[np.ndarray, float, float]:
+    def solve(
+        self,
+        goal: Float[np.ndarray, "7"],
+        start: Float[np.ndarray, " n"],
+        *,
+        rest: Float[np.ndarray, " n"] | None = None,
+    ) -> tuple[np.ndarray, float, float]:
         """Joints near ``start`` that bring the site to ``goal`` (wxyz_xyz, world); how far off it is: metres, radians.
 
-        ``dq = J' (J J' + lambda^2 I)^-1 e + (I - J+ J) g (middle - q)``, clamped to ``STEP_RAD`` and to the limits.
+        ``dq = J' (J J' + lambda^2 I)^-1 e + (I - J+ J) g (rest - q)``, no joint faster than ``STEP_RAD``. What the goal
+        leaves free is drawn to ``rest``, by default the middle of the ranges. A joint at a limit that would go beyond
+        it stays there, and the step is that of the others; it is free again in the next iteration.
         """
-        middle, q = (self.lower + self.upper) / 2, np.array(start)
+        rest, q = (self.lower + self.upper) / 2 if rest is None else rest, np.array(start)
         for _ in range(ITERATIONS):
-            U, s, Vt = np.linalg.svd(self._jacobian(q), full_matrices=False)
-            null = TO_MIDDLE * (middle - q)
-            step = Vt.T @ (s / (s * s + DAMPING**2) * (U.T @ self._error(goal))) + null - Vt.T @ (Vt @ null)
-            step *= min(1.0, STEP_RAD / max(float(np.abs(step).max()), 1e-12))
+            J = self._jacobian(q)
+            step = self._step(J, self._error(goal), TO_MIDDLE * (rest - q), q)
             q = np.clip(q + step, self.lower, self.upper)
             if np.abs(step).max() < STILL_RAD:
                 break
         self._jacobian(q)
         error = self._error(goal)
         return q, float(np.linalg.norm(error[:3])), float(np.linalg.norm(error[3:]))
+
+    def _step(
+        self, J: Float[np.ndarray, "6 n"], error: Float[np.ndarray, "6"], drawn: Float[np.ndarray, " n"], q: np.ndarray
+    ) -> Float[np.ndarray, " n"]:
+        """One iteration's step; joints at a limit that it would push beyond are left out of it."""
+        free = np.ones(len(q), bool)
+        while True:
+            U, s, Vt = np.linalg.svd(J[:, free], full_matrices=False)
+            null = drawn[free]
+            step = np.zeros(len(q))
+            step[free] = Vt.T @ (s / (s * s + DAMPING**2) * (U.T @ error)) + null - Vt.T @ (Vt @ null)
+            pushed = free & (((q <= self.lower) & (step < 0)) | ((q >= self.upper) & (step > 0)))
+            if not pushed.any():
+                return step * min(1.0, STEP_RAD / max(float(np.abs(step).max()), 1e-12))
+            free &= ~pushed
+
+    def pose(self, joints: Float[np.ndarray, " n"]) -> Float[np.ndarray, "7"]:
+        """Of the site in the world (wxyz_xyz) with these joints."""
+        import mujoco
+
+        self._jacobian(joints)
+        wxyz = np.zeros(4)
+        mujoco.mju_mat2Quat(wxyz, self.data.site_xmat[self.site])
+        return np.concatenate([wxyz, self.data.site_xpos[self.site]])
 
     def singular_values(self, joints: Float[np.ndarray, " n"]) -> Float[np.ndarray, "6"]:
         """Of the site's Jacobian (metres and radians as they are), greatest first."""
@@ -139,11 +170,72 @@ def joint_knots(
     return tuple(knots)
 
 
-class ExpertState(NamedTuple):
-    """``knots`` of every leg, and the integral correction so far."""
+class Script(NamedTuple):
+    """What is followed, as arrays of one length for all legs; K knots a leg, those after the ``last`` repeat it.
 
-    knots: tuple[Float[np.ndarray, "K n"], ...]
-    correction: Float[np.ndarray, " n"]
+    ``closed`` is how far the hand is closed before the first leg and at the end of each. NumPy or JAX.
+    """
+
+    knots: Float[Any, "P K n"]
+    last: Int[Any, " P"]
+    closed: Float[Any, " P+1"]
+    dwell: Bool[Any, " P"]
+
+
+class ExpertState(NamedTuple):
+    """The script of an episode, and the integral correction so far."""
+
+    script: Script
+    correction: Float[Any, " n"]
+
+    @property
+    def knots(self) -> tuple[Float[np.ndarray, "K n"], ...]:
+        """Of every leg, its own."""
+        return tuple(knots[: last + 1] for knots, last in zip(self.script.knots, self.script.last, strict=True))
+
+
+def script_of(knots: Sequence[Float[np.ndarray, "K n"]], legs: Sequence[Leg]) -> Script:
+    """Legs and their knots, of any number each, as one script."""
+    most = max(len(rows) for rows in knots)
+    return Script(
+        np.array([np.concatenate([rows, np.repeat(rows[-1:], most - len(rows), axis=0)]) for rows in knots]),
+        np.array([len(rows) - 1 for rows in knots]),
+        np.array([0.0, *(leg.closed for leg in legs)]),
+        np.array([leg.dwell for leg in legs]),
+    )
+
+
+def followed(state: ExpertState, phase: Any, fraction: Any, joints: Float[Any, " n"]) -> tuple[Any, Any, ExpertState]:
+    """Commanded arm joints ``[n]``, how far the hand is closed, and the state after, at a moment of the schedule.
+
+    ``reference = knots at the eased fraction; in a dwell correction += KI (reference - joints)``. Pure, of NumPy or of
+    JAX arrays alike (no branch on a value), and of one episode.
+    """
+    script, correction = state
+    xp = script.knots.__array_namespace__()
+    share = (1 - xp.cos(xp.pi * fraction)) / 2
+    last = script.last[phase]
+    at = share * last
+    below = xp.minimum(xp.floor(at), xp.maximum(last - 1, 0)).astype(last.dtype)
+    lower, upper = script.knots[phase, below], script.knots[phase, xp.minimum(below + 1, last)]
+    reference = lower + (at - below) * (upper - lower)
+    integrated = xp.clip(correction + KI * (reference - joints), -CORRECTION_RAD, CORRECTION_RAD)
+    correction = xp.where(script.dwell[phase], integrated, correction)
+    closed = script.closed[phase] + (script.closed[phase + 1] - script.closed[phase]) * share
+    return reference + correction, closed, ExpertState(script, correction)
+
+
+@dataclass(frozen=True)
+class Expert(Policy):
+    """The expert also without observations: what ``init`` and ``act`` do, of arrays alone.
+
+    ``plan(T_world_object, key) -> state`` (pose wxyz_xyz, on the host, float64). ``follow(state, phase, fraction,
+    joints) -> (action, state)``: ``joints`` are the ``arm``'s; pure, NumPy or JAX, one episode.
+    """
+
+    arm: tuple[str, ...]
+    plan: Callable[[Float[np.ndarray, "7"], Array], ExpertState]
+    follow: Callable[[ExpertState, Any, Any, Float[Any, " n"]], tuple[Float[Any, " A"], ExpertState]]
 
 
 def expert(
@@ -155,47 +247,42 @@ def expert(
     park: Float[np.ndarray, " n"],
     seen_within_m: float = 0.0,
     arm: Sequence[str],
-    action: Callable[[Float[np.ndarray, " n"], float], Float[np.ndarray, " A"]],
-) -> Policy:
+    action: Callable[[Float[Any, " n"], Any], Float[Any, " A"]],
+) -> Expert:
     """The expert of a task with these legs; it reads ``phase`` (index) and ``fraction`` from the observation's facts.
 
     ``park`` are the joints of the ``arm`` where the first leg ends. Legs after the last that depends on the object are
     planned once, with the ``thing`` at its ``nominal`` pose. The object is seen off by up to ``seen_within_m`` in x
     and y (uniform, from the episode's key), as by a camera: with perfect sight all episodes of a speed end alike.
-    ``action(joints, closed)`` is the environment's action for commanded arm joints and a hand closed that far.
+    ``action(joints, closed)`` is the environment's action for commanded arm joints and a hand closed that far, of NumPy
+    or of JAX arrays.
     """
-    before = [0.0, *(leg.closed for leg in legs)]
     planned = joint_knots(chain, legs, nominal, park)
     seen_n = 1 + max(i for i, leg in enumerate(legs) if callable(leg.hand))
 
-    def init(seen: Observation, key: Array) -> ExpertState:
+    def plan(T_world_object: Float[np.ndarray, "7"], key: Array) -> ExpertState:
         off = numpy_generator(key, SIGHT).uniform(-seen_within_m, seen_within_m, 2)
-        pose = seen.poses[thing] + np.array([0, 0, 0, 0, *off, 0])
-        T_world_object = RigidTransform.from_components(pose[4:], Rotation.from_quat(pose[:4], scalar_first=True))
-        knots = joint_knots(chain, legs[:seen_n], T_world_object, park)
-        return ExpertState(knots + planned[seen_n:], np.zeros(len(park)))
+        pose = T_world_object + np.array([0, 0, 0, 0, *off, 0])
+        at = RigidTransform.from_components(pose[4:], Rotation.from_quat(pose[:4], scalar_first=True))
+        knots = joint_knots(chain, legs[:seen_n], at, park)
+        return ExpertState(script_of(knots + planned[seen_n:], legs), np.zeros(len(park)))
+
+    def follow(state: ExpertState, phase: Any, fraction: Any, joints: Any) -> tuple[Any, ExpertState]:
+        commanded, closed, state = followed(state, phase, fraction, joints)
+        return action(commanded, closed), state
+
+    def init(seen: Observation, key: Array) -> ExpertState:
+        return plan(seen.poses[thing], key)
 
     def act(state: ExpertState, seen: Observation) -> Act:
-        k, fraction = int(seen.facts["phase"]), float(seen.facts["fraction"])
-        leg, share = legs[k], (1 - np.cos(np.pi * fraction)) / 2
-        reference = _between(state.knots[k], share)
-        correction = state.correction
-        if leg.dwell:
-            joints = np.array([seen.joints[seen.joint_names.index(j)] for j in arm])
-            correction = np.clip(correction + KI * (reference - joints), -CORRECTION_RAD, CORRECTION_RAD)
-        closed = before[k] + (leg.closed - before[k]) * share
-        return Act(action(reference + correction, closed), ExpertState(state.knots, correction), leg.name)
+        phase = int(seen.facts["phase"])
+        joints = np.array([seen.joints[seen.joint_names.index(j)] for j in arm])
+        told, state = follow(state, phase, float(seen.facts["fraction"]), joints)
+        return Act(told, state, legs[phase].name)
 
-    return Policy("expert", init, act)
+    return Expert("expert", init, act, tuple(arm), plan, follow)
 
 
 def _row(T: RigidTransform) -> Float[np.ndarray, "7"]:
     """Transform -> wxyz_xyz."""
     return np.concatenate([T.rotation.as_quat(scalar_first=True), T.translation])
-
-
-def _between(knots: Float[np.ndarray, "K n"], share: float) -> Float[np.ndarray, " n"]:
-    """Straight between neighbouring knots, ``share`` of the way along all."""
-    at = share * (len(knots) - 1)
-    i = min(int(at), max(len(knots) - 2, 0))
-    return knots[i] + (at - i) * (knots[min(i + 1, len(knots) - 1)] - knots[i])

@@ -29,10 +29,12 @@
     its criterion, the result).
 ``notes``: free text, what deviates from published figures and why.
 
-The object's frame: origin at its centre, axes along its extents; the parcel's are .08 (x) x .055 (y) x .04 (z), and
-when it stands on the table its z is up and its x is 45 degrees left of the world's.
+The object's frame: origin at its centre, axes along its extents; the parcel's are .08 (x) x .055 (y) x .04 (z), the
+peg's .16 x .04 x .04, the block's .15 x .05 x .05, and when it lies on the table its z is up and its x is 45 degrees
+left of the world's.
 """
 
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -149,12 +151,12 @@ class Embodiment:
         """``q_target = default + scale u``, ``[A]``."""
         return np.array([a.scale for a in self.actuators])
 
-    def target(self, action: Float[np.ndarray, "*B A"]) -> Float[np.ndarray, "*B A"]:
-        """Commanded positions of the actuated joints."""
+    def target(self, action: Float[Any, "*B A"]) -> Float[Any, "*B A"]:
+        """Commanded positions of the actuated joints. NumPy or JAX."""
         return self.default[self.actuated] + self.scale * action
 
-    def action(self, target: Float[np.ndarray, "*B A"]) -> Float[np.ndarray, "*B A"]:
-        """The action that commands ``target``: the inverse of ``Embodiment.target``."""
+    def action(self, target: Float[Any, "*B A"]) -> Float[Any, "*B A"]:
+        """The action that commands ``target``: the inverse of ``Embodiment.target``. NumPy or JAX."""
         return (target - self.default[self.actuated]) / self.scale
 
     def closed(self, grasp: str) -> Float[np.ndarray, " A"]:

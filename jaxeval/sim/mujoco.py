@@ -5,6 +5,7 @@ an MjData of its own and ends at its own end; nothing that another does, its pla
 threads changes a bit of it. Nothing here judges: metrics read the recorded signals.
 """
 
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -246,24 +247,40 @@ class Environments:
     def _state(self, signals: Signals, action: Any, step: Any, steps_n: Any, speed: Any, told: Any, data: Any) -> State:
         phase, fraction = self.task.schedule.at(step, speed)
         signals.phase[:], signals.fraction[:] = phase, fraction
-        n, e = len(step), self.embodiment
-        observation = np.column_stack(
-            [
-                signals.joint_position,
-                signals.joint_velocity,
-                action,
-                in_base(e.T_world_base, signals.object_pose),
-                in_base(e.T_world_base, signals.fingertip_position).reshape(n, -1),
-                signals.fingertip_force,
-                (phase + fraction) / len(self.task.schedule.phases),
-                told,
-            ]
-        )
+        observation = observed(self.task, self.embodiment, signals, action, told)
         return State(signals, observation, action, step, steps_n, speed, told, data)
 
 
-def in_base(T_world_base: Float[np.ndarray, "7"], what: Float[np.ndarray, "*B n"]) -> Float[np.ndarray, "*B n"]:
-    """World points (n = 3) or poses (n = 7, wxyz_xyz, w >= 0 after) in the base's frame, element by element."""
+def observed(
+    task: Task,
+    embodiment: Embodiment,
+    signals: Signals,
+    previous_action: Float[Any, "n A"],
+    told_speed: Float[Any, " n"] | float,
+) -> Float[Any, "n O"]:
+    """What a learner sees of n rows of signals, as ``Task.observed`` lays it out. NumPy or JAX."""
+    n, base = len(signals.phase), embodiment.T_world_base
+    xp: Any = signals.phase.__array_namespace__()
+    return xp.column_stack(
+        [
+            signals.joint_position,
+            signals.joint_velocity,
+            previous_action,
+            in_base(base, signals.object_pose),
+            in_base(base, signals.fingertip_position).reshape(n, -1),
+            signals.fingertip_force,
+            (signals.phase + signals.fraction) / len(task.schedule.phases),
+            xp.broadcast_to(told_speed, n),
+        ]
+    )
+
+
+def in_base(T_world_base: Float[np.ndarray, "7"], what: Float[Any, "*B n"]) -> Float[Any, "*B n"]:
+    """World points (n = 3) or poses (n = 7, wxyz_xyz, w >= 0 after) in the base's frame, element by element.
+
+    NumPy or JAX.
+    """
+    xp = what.__array_namespace__()
     w, x, y, z = T_world_base[:4]
     R = Rotation.from_quat(T_world_base[:4], scalar_first=True).as_matrix()
     p = what[..., -3:] - T_world_base[4:]
@@ -271,7 +288,7 @@ def in_base(T_world_base: Float[np.ndarray, "7"], what: Float[np.ndarray, "*B n"
     if what.shape[-1] == 3:
         return point
     a, b, c, d = (what[..., k] for k in range(4))
-    quaternion = np.stack(
+    quaternion = xp.stack(
         [
             w * a + x * b + y * c + z * d,
             w * b - x * a - y * d + z * c,
@@ -280,7 +297,7 @@ def in_base(T_world_base: Float[np.ndarray, "7"], what: Float[np.ndarray, "*B n"
         ],
         axis=-1,
     )
-    return np.concatenate([quaternion * np.where(quaternion[..., :1] < 0, -1.0, 1.0), point], axis=-1)
+    return xp.concatenate([quaternion * xp.where(quaternion[..., :1] < 0, -1.0, 1.0), point], axis=-1)
 
 
 def _index(where: np.ndarray, what: int) -> int:
@@ -291,7 +308,7 @@ def _index(where: np.ndarray, what: int) -> int:
 def seen(envs: Environments, state: State, i: int) -> Observation:
     """Episode ``i`` of a state as policies see it: privileged poses, and ``phase``, ``fraction``, ``speed`` as facts.
 
-    ``speed`` is the one that the policy is told. The observation vector of a learner is ``state.observation[i]``.
+    ``speed`` is the one that the policy is told. Its ``vector``, what a learner sees, is ``state.observation[i]``.
     """
     s, e, thing = state.signals, envs.embodiment, envs.task.thing
     return Observation(
@@ -310,6 +327,7 @@ def seen(envs: Environments, state: State, i: int) -> Observation:
             "fraction": float(s.fraction[i]),
             "speed": float(state.told_speed[i]),
         },
+        vector=state.observation[i],
     )
 
 
@@ -330,8 +348,8 @@ def run(
     ends = state.steps_n + 1
     while not state.done.all():
         action = state.action.copy()
-        for i in np.flatnonzero(~state.done):
-            act = policies[i].act(memory[i], seen(envs, state, int(i)))
+        for i in np.flatnonzero(~state.done).tolist():
+            act = policies[i].act(memory[i], seen(envs, state, i))
             action[i], memory[i] = act.action, act.state
         state = envs.step(state, action)
         rows.append(state.signals)

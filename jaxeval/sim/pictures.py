@@ -4,6 +4,7 @@ What is drawn beside the robot and the scene has no mass and touches nothing: th
 on the object, by which its turns are seen, and the forces of the fingers on it.
 """
 
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import os

@@ -4,6 +4,7 @@ The scene is an embodiment's robot at its base, a table, fixed boxes and the obj
 or to anything else: it moves only by contact. World frame: z up, metres.
 """
 
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -16,10 +17,12 @@ from jaxtyping import Float
 from scipy.spatial.transform import RigidTransform, Rotation, Slerp
 
 from jaxeval.metrics.stages import StageGeometry
-from jaxeval.policies.expert import Chain, Leg, expert
-from jaxeval.policies.policy import Policy, numpy_generator
+from jaxeval.policies.expert import Chain, Expert, Leg, expert
+from jaxeval.policies.handoff import SharedController
+from jaxeval.policies.policy import Policy, numpy_generator, random_policy
 from jaxeval.sim.embodiment import HAND, PARCEL, SCENE, Embodiment
 from jaxeval.sim.schedule import CONTROL_HZ, Schedule
+from jaxeval.types import InputError
 
 if TYPE_CHECKING:
     import mujoco
@@ -31,8 +34,10 @@ CONTACT_S = 2 / PHYSICS_HZ
 while the hand turns, by about the turn rate squared times the distance to the turning joint times half of this a
 second: with a Panda 1.6 mm in all at r = 1, 2.5 at r = 2 (0.3 and 0.5 at 1 kHz), 5 and 10 with MuJoCo's own .02."""
 JOINT_JITTER_RAD = 0.05
-OVERVIEW, LOOKED_AT = (0.75, -0.75, 1.15), (0.38, 0.08, 0.85)
-"""Where the camera is and what it looks at."""
+OVERVIEW, LOOKED_AT, FIELD_DEG = (0.68, -0.60, 1.22), (0.41, 0.07, 0.835), 34.0
+"""Where the camera is, what it looks at, and the height of its field of view: hand and receptacle from the side."""
+WOOD, STEEL, CARDBOARD = (0.80, 0.72, 0.60, 1.0), (0.55, 0.70, 0.85, 0.45), (0.90, 0.60, 0.16, 1.0)
+"""Colours of the table, the receptacle (through which one sees) and the object."""
 PATH_POSES = 8
 """Poses that a straight leg of the path is cut into."""
 
@@ -66,6 +71,8 @@ class Task:
     between. APPROACH goes straight to the grasp, CLOSE closes the hand, RELEASE opens it, RETREAT moves it by
     ``retreat`` in the world, and phases that end in DWELL integrate the joints' error. ``friction`` is that of every
     contact. ``seen_within_m``: how far off the expert sees where the object lies, see ``policies.expert``.
+    ``friction_stiffness`` (MuJoCo's ``impratio``): what is held creeps less the stiffer friction is against normals;
+    1, MuJoCo's own, lets a grasp slide slowly.
     """
 
     name: str
@@ -77,6 +84,7 @@ class Task:
     retreat: Float[np.ndarray, "3"]
     geometry: StageGeometry
     seen_within_m: float = 0.0
+    friction_stiffness: float = 10.0
 
     def spec(self, embodiment: Embodiment) -> mujoco.MjSpec:
         """The scene as an MjSpec: robot first (Q joints), then the object (one free joint named as it is)."""
@@ -88,7 +96,7 @@ class Task:
         option.timestep = 1 / PHYSICS_HZ
         option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
         option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
-        option.impratio = 10  # less creep of what is held; the default of 1 lets a grasp slide slowly
+        option.impratio = self.friction_stiffness
         for geom in spec.geoms:
             if geom.contype:
                 geom.friction[0], geom.solref[0] = self.friction, CONTACT_S
@@ -101,7 +109,7 @@ class Task:
                 pos=box.centre,
                 size=np.array(box.size) / 2,
                 quat=Rotation.from_euler("z", box.yaw_rad).as_quat(scalar_first=True),
-                rgba=[0.55, 0.42, 0.3, 1] if box.name == "table" else [0.35, 0.55, 0.75, 0.45],
+                rgba=WOOD if box.name == "table" else STEEL,
                 contype=SCENE,
                 conaffinity=PARCEL | HAND,
                 **touching,
@@ -117,13 +125,13 @@ class Task:
             type=mujoco.mjtGeom.mjGEOM_BOX,
             size=np.array(self.thing.size) / 2,
             mass=self.thing.mass,
-            rgba=[0.9, 0.6, 0.1, 1],
+            rgba=CARDBOARD,
             contype=PARCEL,
             conaffinity=HAND | SCENE,
             **touching,
         )
         world.add_light(pos=[0, -1, 2.5], dir=[0.2, 0.4, -1], castshadow=False)
-        world.add_camera(name="overview", pos=OVERVIEW, quat=_towards(OVERVIEW, LOOKED_AT), fovy=40)
+        world.add_camera(name="overview", pos=OVERVIEW, quat=_towards(OVERVIEW, LOOKED_AT), fovy=FIELD_DEG)
         spec.visual.global_.offwidth, spec.visual.global_.offheight = 960, 720
         return spec
 
@@ -169,21 +177,19 @@ class Task:
             legs.append(Leg(name, hand.get(name), closed, name.endswith("DWELL")))
         return tuple(legs)
 
-    def expert(self, embodiment: Embodiment) -> Policy:
+    def expert(self, embodiment: Embodiment) -> Expert:
         """The scripted expert of this task for that embodiment; InputError if its arm cannot reach the path."""
-        model = self.model(embodiment)
-        e, posture = embodiment, np.array(model.qpos0)
-        posture[: len(e.joints)] = e.default
-        arm = [a.joint for a in e.actuators if a.part == "arm"]
+        e = embodiment
+        chain, arm = self._chain(e)
         opened, closed = e.default[e.actuated], e.closed(self.thing.name)
+        place = np.cumsum(e.is_arm) - 1  # of an actuator among the arm's
 
-        def action(joints: Float[np.ndarray, " n"], share: float) -> Float[np.ndarray, " A"]:
-            target = opened + share * (closed - opened)
-            target[e.is_arm] = joints
-            return e.action(target)
+        def action(joints: Float[Any, " n"], share: Any) -> Float[Any, " A"]:
+            xp = joints.__array_namespace__()
+            return e.action(xp.where(e.is_arm, joints[place], opened + share * (closed - opened)))
 
         return expert(
-            Chain(model, arm, e.tcp, posture),
+            chain,
             self.legs(e),
             thing=self.thing.name,
             nominal=self.thing.start,
@@ -192,6 +198,49 @@ class Task:
             arm=arm,
             action=action,
         )
+
+    def random(self, embodiment: Embodiment) -> Policy:
+        """Every driven joint sent anywhere in its range at every step, until the schedule ends."""
+        low, high = embodiment.joint_range[embodiment.actuated].T
+        return random_policy(embodiment.action(low), embodiment.action(high))
+
+    def handoff_controller(self, embodiment: Embodiment, *, at: str = "LIFT") -> SharedController:
+        """What ``policies.handoff`` gives the arm to at the first step of phase ``at``.
+
+        Raises:
+            InputError: no such phase, or one before which no policy has acted.
+        """
+        e, names = embodiment, self.schedule.names
+        if at not in names[1:]:
+            raise InputError(f"no handoff at '{at}'; expected one of {', '.join(names[1:])}")
+        chain, arm = self._chain(e)
+
+        def targets(action: Float[np.ndarray, "*T A"]) -> tuple[np.ndarray, np.ndarray]:
+            target = e.target(action)
+            return target[..., e.is_arm], target[..., ~e.is_arm]
+
+        def action(joints: Float[np.ndarray, " n"], hand: Float[np.ndarray, " h"]) -> Float[np.ndarray, " A"]:
+            target = np.empty(len(e.actuators))
+            target[e.is_arm], target[~e.is_arm] = joints, hand
+            return e.action(target)
+
+        return SharedController(
+            chain=chain,
+            arm=tuple(arm),
+            at=self.schedule.index(at),
+            release=self.schedule.index("RELEASE"),
+            opened=e.default[e.actuated][~e.is_arm],
+            targets=targets,
+            action=action,
+        )
+
+    def _chain(self, embodiment: Embodiment) -> tuple[Chain, list[str]]:
+        """Inverse kinematics of the arm in this task's world, and its joints."""
+        e, model = embodiment, self.model(embodiment)
+        posture = np.array(model.qpos0)
+        posture[: len(e.joints)] = e.default
+        arm = [a.joint for a in e.actuators if a.part == "arm"]
+        return Chain(model, arm, e.tcp, posture), arm
 
     def observed(self, embodiment: Embodiment) -> dict[str, slice]:
         """Which entries of the observation hold what, in order; poses and positions in the base's frame.

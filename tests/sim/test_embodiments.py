@@ -1,6 +1,7 @@
 """The Unitree G1 against its own description as Pinocchio reads it; what its hand has to be able to do."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 
 mujoco = pytest.importorskip("mujoco")
 
-from jaxeval.sim.embodiment import HAND, PARCEL, SCENE, load_embodiment  # noqa: E402
+from jaxeval.sim.embodiment import FOLDER, HAND, PARCEL, SCENE, load_embodiment  # noqa: E402
 from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW  # noqa: E402
+from jaxeval.types import InputError  # noqa: E402
 
 pytestmark = pytest.mark.sim
 REFERENCE = json.loads((Path(__file__).parent.parent / "golden" / "g1_reference.json").read_text())
@@ -135,3 +137,39 @@ def test_only_hand_and_forearm_touch_and_all_shapes_are_primitive(robot) -> None
     bodies = {robot.body(b).name for b in robot.geom_bodyid[touching]}
     segments = {f"{f}_{part}" for f in FINGERS for part in ("proximal", "distal")}
     assert bodies == segments | {"right_hand", "right_elbow_link", "right_wrist_pitch_link"}
+
+
+# ------------------------------------------------------------------------------------------------------- descriptions
+
+
+def test_actions_command_offsets_from_the_default():
+    panda = load_embodiment("panda")
+    np.testing.assert_array_equal(panda.target(np.zeros(8)), panda.default[:8])
+    assert panda.target(np.eye(8)[1])[1] == pytest.approx(panda.default[1] + 0.5)
+    np.testing.assert_allclose(panda.action(panda.target(np.linspace(-1, 1, 8))), np.linspace(-1, 1, 8))
+
+
+@pytest.mark.parametrize(
+    "old, new, says",
+    [
+        ("tcp: tcp", "tip: tcp", "key 'tcp' is missing"),
+        ("tcp: tcp", "tcp: flange", "'tcp' names 'flange', which the MJCF does not have"),
+        ("{joint: joint2,", "{joint: elbow,", "'actuators' names 'elbow'"),
+        ("joint3: 2.175, ", "", "'velocity_limits' lacks joint3"),
+        ("T_world_base: [0.95", "T_world_base: [1.95", "'T_world_base' is .*; expected seven numbers"),
+        ("part: hand", "part: gripper", "expected 'arm' or 'hand'"),
+        ("mjcf: panda.xml", "mjcf: pandas.xml", "its MJCF 'pandas.xml' cannot be read"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_refused_in_one_sentence(tmp_path, old, new, says):
+    shutil.copy(FOLDER / "panda.xml", tmp_path)
+    text = (FOLDER / "panda.yaml").read_text()
+    assert old in text
+    (tmp_path / "odd.yaml").write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError, match=says):
+        load_embodiment(tmp_path / "odd.yaml")
+
+
+def test_an_unknown_embodiment_is_answered_with_those_there_are():
+    with pytest.raises(InputError, match=r"embodiment 'pandas': there is none; expected one of .*panda"):
+        load_embodiment("pandas")

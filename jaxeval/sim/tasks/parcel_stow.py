@@ -14,13 +14,16 @@ from jaxeval.metrics.stages import StageGeometry
 from jaxeval.sim.schedule import Phase, Schedule
 from jaxeval.sim.task import Box, Task, Thing
 
+ACQUISITION = (
+    Phase("PARK", 0.5, False),
+    Phase("APPROACH", 2.5, False),
+    Phase("PREGRASP_DWELL", 0.6, False),
+    Phase("CLOSE", 1.5, False),
+    Phase("GRASP_DWELL", 0.6, False),
+)
 SCHEDULE = Schedule(
     (
-        Phase("PARK", 0.5, False),
-        Phase("APPROACH", 2.5, False),
-        Phase("PREGRASP_DWELL", 0.6, False),
-        Phase("CLOSE", 1.5, False),
-        Phase("GRASP_DWELL", 0.6, False),
+        *ACQUISITION,
         Phase("LIFT", 1.2, True),
         Phase("REORIENT", 1.6, True),
         Phase("TRANSFER", 1.6, True),
@@ -44,12 +47,19 @@ ENTRANCE = np.array([0.4914, 0.1414, 0.93])
 DEPTH, WIDTH, HEIGHT, WALL = 0.11, 0.165, 0.10, 0.02
 """Of the receptacle's interior (along the axis, across, upwards), and its walls' thickness."""
 FLOOR_TOP, TABLE_TOP = 0.88, 0.70
+TABLE = Box("table", (0.55, 0.0, 0.68), (0.81, 1.092, 0.04))
 START = np.array([0.35, 0.0, 0.721])
 LIFTED = START + np.array([0.0, 0.0, 0.12])
 PRE_INSERT = ENTRANCE - 0.05 * AXIS
 INSERTED = ENTRANCE + 0.06 * AXIS
 TURNED = (LIFTED + PRE_INSERT) / 2
 """Half-way to the pose before insertion, where the reorientation ends."""
+
+
+def wall(name: str, centre: np.ndarray, *size: float) -> Box:
+    """A box of the receptacle, which is turned by ``YAW``."""
+    x, y, z = centre.tolist()
+    return Box(f"receptacle_{name}", (x, y, z), (size[0], size[1], size[2]), YAW)
 
 
 def _receptacle() -> tuple[Box, ...]:
@@ -59,35 +69,28 @@ def _receptacle() -> tuple[Box, ...]:
     up = np.array([0.0, 0.0, 1.0])
     floor = FLOOR_TOP - TABLE_TOP
     tall = HEIGHT + 2 * WALL
-
-    def box(name: str, centre: np.ndarray, *size: float) -> Box:
-        x, y, z = centre.tolist()
-        return Box(f"receptacle_{name}", (x, y, z), (size[0], size[1], size[2]), YAW)
-
     return (
-        box("floor", inner + (FLOOR_TOP - floor / 2 - inner[2]) * up, DEPTH, WIDTH, floor),
-        box("top", inner + (HEIGHT + WALL) / 2 * up, DEPTH, WIDTH, WALL),
-        box("back", ENTRANCE + (DEPTH + WALL / 2) * AXIS, WALL, WIDTH + 2 * WALL, tall),
-        box("side_a", inner + side, DEPTH, WALL, tall),
-        box("side_b", inner - side, DEPTH, WALL, tall),
+        wall("floor", inner + (FLOOR_TOP - floor / 2 - inner[2]) * up, DEPTH, WIDTH, floor),
+        wall("top", inner + (HEIGHT + WALL) / 2 * up, DEPTH, WIDTH, WALL),
+        wall("back", ENTRANCE + (DEPTH + WALL / 2) * AXIS, WALL, WIDTH + 2 * WALL, tall),
+        wall("side_a", inner + side, DEPTH, WALL, tall),
+        wall("side_b", inner - side, DEPTH, WALL, tall),
     )
 
 
-def _pose(position: np.ndarray, rotation: Rotation) -> RigidTransform:
-    return RigidTransform.from_components(position, rotation)
-
+pose = RigidTransform.from_components
 
 PARCEL_STOW = Task(
     name="parcel_stow",
     schedule=SCHEDULE,
-    boxes=(Box("table", (0.55, 0.0, 0.68), (0.81, 1.092, 0.04)), *_receptacle()),
-    thing=Thing("parcel", (0.08, 0.055, 0.04), 0.12, _pose(START, R_START)),
+    boxes=(TABLE, *_receptacle()),
+    thing=Thing("parcel", (0.08, 0.055, 0.04), 0.12, pose(START, R_START)),
     friction=0.5,
     path={
-        "LIFT": _pose(LIFTED, R_START),
-        "REORIENT": _pose(TURNED, R_STOW),
-        "TRANSFER": _pose(PRE_INSERT, R_STOW),
-        "INSERT": _pose(INSERTED, R_STOW),
+        "LIFT": pose(LIFTED, R_START),
+        "REORIENT": pose(TURNED, R_STOW),
+        "TRANSFER": pose(PRE_INSERT, R_STOW),
+        "INSERT": pose(INSERTED, R_STOW),
     },
     retreat=-0.10 * AXIS,
     geometry=StageGeometry(

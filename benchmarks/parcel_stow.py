@@ -1,0 +1,136 @@
+"""Physics steps a second of ParcelStow: MuJoCo on this machine's cores, MJX on whatever device JAX has here.
+
+    python benchmarks/parcel_stow.py [embodiments=panda,g1] [mjx_batches=1,16,64,1024] [quick=true]
+
+All episodes begin where the expert has just gripped the object, so that grasp and table contacts are solved, and hold
+their last action. What is timed is `step` as a rollout calls it: four physics steps, the forces of the instant after,
+and the row of signals. A ratio is MuJoCo's time over MJX's for as many episodes, MuJoCo with all cores. Batches of
+MuJoCo greater than 100 are timed as 100 and scaled. `compile_s` is wall time, with nothing cached.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from record import arguments, median_s, row, write
+
+from jaxeval.policies.policy import episode_key
+from jaxeval.sim import mjx, mujoco
+from jaxeval.sim.embodiment import Embodiment, load_embodiment
+from jaxeval.sim.task import SUBSTEPS
+from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW
+from jaxeval.types import InputError
+
+UNIT = "physics steps/s"
+MOST_N = 100
+"""Episodes of MuJoCo that are timed at once."""
+STARTS_N = 4
+"""Different starts; batches repeat them."""
+
+
+class Gripped:
+    """Where the expert lifts: joint and object states, and the action it holds, of `STARTS_N` episodes."""
+
+    def __init__(self, embodiment: Embodiment) -> None:
+        envs, expert = mujoco.Environments(PARCEL_STOW, embodiment), PARCEL_STOW.expert(embodiment)
+        keys = [episode_key(0, k) for k in range(STARTS_N)]
+        state = envs.reset(keys, 1.0)
+        memory = [expert.init(mujoco.seen(envs, state, i), key) for i, key in enumerate(keys)]
+        lift = PARCEL_STOW.schedule.index("LIFT")
+        while (state.signals.phase < lift).all():
+            acts = [expert.act(memory[i], mujoco.seen(envs, state, i)) for i in range(STARTS_N)]
+            memory = [a.state for a in acts]
+            state = envs.step(state, np.stack([a.action for a in acts]))
+        self.keys, self.action, self.step = keys, state.action, int(state.step[0])
+        self.qpos = np.array([d.qpos for d in state.data])
+        self.qvel = np.array([d.qvel for d in state.data])
+
+    def tiled(self, x: np.ndarray, n: int) -> np.ndarray:
+        return x[np.arange(n) % STARTS_N]
+
+
+def on_host(embodiment: Embodiment, at: Gripped, n: int, threads_n: int, steps_n: int) -> float:
+    """Seconds that MuJoCo takes for so many control steps of n episodes."""
+    envs = mujoco.Environments(PARCEL_STOW, embodiment, threads_n=threads_n)
+    action = at.tiled(at.action, n)
+
+    def start() -> mujoco.State:
+        state = envs.reset([at.keys[i % STARTS_N] for i in range(n)], 1.0)
+        for d, qpos, qvel in zip(state.data, at.tiled(at.qpos, n), at.tiled(at.qvel, n), strict=True):
+            d.qpos[:], d.qvel[:] = qpos, qvel
+        return state
+
+    states = iter([start() for _ in range(6)])  # a state is stepped once: one for every time
+
+    def steps() -> None:
+        state = next(states)
+        for _ in range(steps_n):
+            state = envs.step(state, action)
+
+    return median_s(steps)
+
+
+def on_device(embodiment: Embodiment, at: Gripped, n: int, steps_n: int) -> tuple[float, float]:
+    """Seconds that MJX takes for the same, and seconds to compile it."""
+    envs = mjx.Environments(PARCEL_STOW, embodiment)
+    starts = envs.starts([at.keys[i % STARTS_N] for i in range(n)])
+    state = jax.vmap(envs.before)(starts, jnp.ones(n))
+    qpos, qvel, action = (jnp.asarray(at.tiled(x, n)) for x in (at.qpos, at.qvel, at.action))
+    state = state._replace(qpos=qpos, qvel=qvel, step=jnp.full(n, at.step, jnp.int32))
+
+    def steps(state: mjx.State) -> mjx.State:
+        return jax.lax.scan(lambda s, _: (jax.vmap(envs.step)(s, action), None), state, None, steps_n)[0]
+
+    began = time.perf_counter()
+    compiled = jax.jit(steps).lower(state).compile()
+    compile_s = time.perf_counter() - began
+    return median_s(lambda: compiled(state)), compile_s
+
+
+def rows_of(name: str, quick: bool, batches: list[int]) -> list[dict[str, Any]]:
+    """Rows of one embodiment."""
+    embodiment = load_embodiment(name)
+    at = Gripped(embodiment)
+    steps_n, cores = 2 if quick else 20, os.cpu_count() or 1
+    rows = []
+    for threads_n in sorted({1, min(2, cores)}):
+        for n in (1, 20) if quick else (1, 20, 100):
+            s = on_host(embodiment, at, n, threads_n, steps_n)
+            size = f"{name}, B={n}, threads={threads_n}"
+            rows.append(row("MuJoCo step", size, s, unit=UNIT, amount=n * steps_n * SUBSTEPS))
+    try:
+        mjx.Environments(PARCEL_STOW, embodiment)
+    except InputError as missing:
+        print(f"MJX is left out: {missing}", file=sys.stderr)
+        return rows
+    versions = {p: version(p) for p in ("mujoco", "mujoco-mjx")}
+    for n in batches:
+        few = min(n, MOST_N)
+        peer_s = on_host(embodiment, at, few, cores, steps_n) * n / few
+        s, compile_s = on_device(embodiment, at, n, steps_n)
+        where = jax.devices()[0].platform
+        rows.append(
+            row("MJX step", f"{name}, B={n}, {where}", s, peer=f"MuJoCo, {cores} threads", peer_s=peer_s, unit=UNIT,
+                amount=n * steps_n * SUBSTEPS, compile_s=compile_s, device=jax.devices()[0].device_kind,
+                versions=versions)
+        )  # fmt: skip
+    return rows
+
+
+def main(out: str, embodiments: str, mjx_batches: str, quick: str) -> None:
+    jax.config.update("jax_enable_compilation_cache", False)
+    batches = [1, 4] if quick == "true" else [int(b) for b in mjx_batches.split(",")]
+    rows = [r for name in embodiments.split(",") for r in rows_of(name, quick == "true", batches)]
+    write(Path(out), "parcel_stow", rows)
+
+
+if __name__ == "__main__":
+    main(**arguments(sys.argv[1:], out="outputs/benchmarks", embodiments="panda", mjx_batches="1,16,64", quick="false"))
