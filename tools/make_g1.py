@@ -11,6 +11,7 @@ The hand is not a copy of any product: five fingers of human size, six driven jo
 Its frame stands where the URDF mounts its rubber hand: x along the fingers, y out of the palm, z to the thumb's side.
 """
 
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportReturnType=false
 from __future__ import annotations
 
 import hashlib

@@ -6,6 +6,7 @@ Read from the URDF by another library than `make_g1.py` uses, with the left arm 
 poses of the wrist and joint-space inertia matrices at random configurations, limits, and the mass above the pelvis.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import json
