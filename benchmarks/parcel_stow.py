@@ -78,9 +78,8 @@ def on_host(embodiment: Embodiment, at: Gripped, n: int, threads_n: int, steps_n
     return median_s(steps)
 
 
-def on_device(embodiment: Embodiment, at: Gripped, n: int, steps_n: int) -> tuple[float, float]:
-    """Seconds that MJX takes for the same, and seconds to compile it."""
-    envs = mjx.Environments(PARCEL_STOW, embodiment)
+def on_device(envs: mjx.Environments, at: Gripped, n: int, steps_n: int) -> tuple[float, float]:
+    """Seconds that MJX takes for the same, and seconds to compile it (the first also to trace it)."""
     starts = envs.starts([at.keys[i % STARTS_N] for i in range(n)])
     state = jax.vmap(envs.before)(starts, jnp.ones(n))
     qpos, qvel, action = (jnp.asarray(at.tiled(x, n)) for x in (at.qpos, at.qvel, at.action))
@@ -107,7 +106,7 @@ def rows_of(name: str, quick: bool, batches: list[int]) -> list[dict[str, Any]]:
             size = f"{name}, B={n}, threads={threads_n}"
             rows.append(row("MuJoCo step", size, s, unit=UNIT, amount=n * steps_n * SUBSTEPS))
     try:
-        mjx.Environments(PARCEL_STOW, embodiment)
+        envs = mjx.Environments(PARCEL_STOW, embodiment)
     except InputError as missing:
         print(f"MJX is left out: {missing}", file=sys.stderr)
         return rows
@@ -115,7 +114,7 @@ def rows_of(name: str, quick: bool, batches: list[int]) -> list[dict[str, Any]]:
     for n in batches:
         few = min(n, MOST_N)
         peer_s = on_host(embodiment, at, few, cores, steps_n) * n / few
-        s, compile_s = on_device(embodiment, at, n, steps_n)
+        s, compile_s = on_device(envs, at, n, steps_n)
         where = jax.devices()[0].platform
         rows.append(
             row("MJX step", f"{name}, B={n}, {where}", s, peer=f"MuJoCo, {cores} threads", peer_s=peer_s, unit=UNIT,

@@ -51,7 +51,7 @@ def at_base(
     grasp = replace(
         panda.grasps["parcel"],
         X_object_hand=np.array([*hand, ALONG_M[thing.name], 0.0, depth_m]),
-        closed={"left_jaw": thing.size[1] / 2 - PAST_M},
+        closed={"left_jaw": round(thing.size[1] / 2 - PAST_M, 4)},
     )
     pose = np.concatenate([Rotation.from_euler("z", yaw).as_quat(scalar_first=True), base])
     return replace(panda, T_world_base=pose, grasps={thing.name: grasp})

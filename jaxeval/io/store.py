@@ -40,6 +40,8 @@ from jaxeval.io.store_write import (
 )
 from jaxeval.types import Episode, EpisodeBatch, bucket_length
 
+Compression = Literal["lz4", "zstd"]
+
 # ---------------------------------------------------------------------------------------------------- writing
 
 
@@ -53,7 +55,7 @@ def write_store(
     overwrite: bool = False,
     episodes_per_shard: int = 2048,
     precision: Literal["float32", "float64"] = "float32",
-    compression: Literal["lz4", "zstd"] = "lz4",
+    compression: Compression = "lz4",
 ) -> Store:
     """Write a new store and return it opened; all or nothing, and never more than one row group in memory.
 

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxeval.io.initial_condition import initial_condition_hash, initial_condition_id
+from jaxeval.io.store import Compression
 from jaxeval.metrics.stages import (
     Cause,
     StageGeometry,
@@ -71,6 +72,11 @@ class Setting:
     seed: int = 0
     batch_n: int = 20
     observations: bool = False
+
+    @property
+    def compression(self) -> Compression:
+        """25 times faster to write than the other, for a third more room."""
+        return "lz4"
 
     def told(self) -> dict[str, Any]:
         """What an episode depends on besides its job."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxeval.io.errors import InputError
-from jaxeval.io.store import Store, append_store, open_store, write_store
+from jaxeval.io.store import Compression, Store, append_store, open_store, write_store
 from jaxeval.types import Episode
 
 
@@ -104,14 +104,16 @@ class Parts:
         self._same(self.out, store.meta["configuration"].get("rollout"))
         return set(store.column("episode_id").tolist())
 
-    def collect(self, parts: Sequence[str], configuration: dict[str, Any] | None) -> tuple[Store, dict[str, Outcome]]:
+    def collect(
+        self, parts: Sequence[str], configuration: dict[str, Any] | None, compression: Compression
+    ) -> tuple[Store, dict[str, Outcome]]:
         """Take these parts into ``out``, in this order, and remove the folder; the outcomes of all of its episodes."""
         finished = (open_store(self.folder / part).read()[0] for part in parts)
         if self.out.exists():
             append_store(self.out, finished)
         else:
             told = {**(configuration or {}), "rollout": self.told}
-            write_store(self.out, finished, task=self.told["task"], configuration=told, compression="zstd")
+            write_store(self.out, finished, task=self.told["task"], configuration=told, compression=compression)
         store = open_store(self.out)
         outcomes = self._outcomes(store)
         shutil.rmtree(self.folder)

@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxeval.io.errors import InputError
 from jaxeval.io.initial_condition import initial_condition_hash, initial_condition_id
-from jaxeval.io.store import Store
+from jaxeval.io.store import Compression, Store
 from jaxeval.policies.policy import Act, Observation, Policy, episode_key
 from jaxeval.sim.key_frames import KeyFrames
 from jaxeval.sim.maniskill import Environments, require_maniskill, scenery
@@ -39,6 +39,11 @@ class Backend(Protocol[J]):
     @property
     def task(self) -> str:
         """The task's name."""
+        ...
+
+    @property
+    def compression(self) -> Compression:
+        """Of the store: ``zstd`` for small ones that travel, ``lz4`` where writing must not take minutes."""
         ...
 
     def told(self) -> dict[str, Any]:
@@ -128,6 +133,11 @@ class Setting:
             "steps_n": self.steps_n,
             "backend": self.backend,
         }
+
+    @property
+    def compression(self) -> Compression:
+        """Small, since these stores travel."""
+        return "zstd"
 
     def id_of(self, job: Job) -> str:
         """``StackCube-v1/seed=12/tilt_deg=5``."""
@@ -305,7 +315,7 @@ def rollout(
         done = len(jobs) - len(waiting)
         for _ in _run(setting, setting.batches(waiting), parts, processes_n, progress, done):
             pass
-        store, outcomes = parts.collect([setting.part_of(job) for job in todo], configuration)
+        store, outcomes = parts.collect([setting.part_of(job) for job in todo], configuration, setting.compression)
     return store, [outcomes[ids[job]] for job in jobs]
 
 
