@@ -6,8 +6,8 @@ the insertion. The geometry is ours:
 
 - peg .16 x .04 x .04 m, .08 kg. It lies where ParcelStow's parcel lies, turned as that is;
 - hole .045 m square and .06 m deep, 2.5 mm of room on every side, without a chamfer: a peg that has found it can lean
-  by atan(5 / 60) = 5 deg at most, within the 10 deg of success. With 2 mm half of a G1's slow episodes jam (r = .5), with
-  3 mm none does at r = 3. Four walls of 20 mm on a base, top .80 m, .20 m from the start along ``AXIS``;
+  by atan(5 / 60) = 5 deg at most, within the 10 deg of success. With 2 mm half of a G1's episodes at r = .5 jam, with 3
+  mm none does at r = 3. Four walls of 20 mm on a base, top .80 m, .20 m from the start along ``AXIS``;
 - the tip is 30 mm over the hole when the insertion begins and is brought 50 mm into it, 10 mm past the depth that
   counts and 10 mm short of the floor: let go of, the peg falls the rest.
 
