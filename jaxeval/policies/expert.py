@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int
-from scipy.spatial.transform import RigidTransform, Rotation
+from scipy.spatial.transform import RigidTransform
 
+from jaxeval.policies.arm import rigid, row
 from jaxeval.policies.policy import Act, Observation, Policy, numpy_generator
+from jaxeval.sim.schedule import eased
 from jaxeval.types import InputError
 
 if TYPE_CHECKING:
@@ -158,7 +160,7 @@ def joint_knots(
     for leg in legs:
         rows = [q]
         for goal in () if leg.hand is None else leg.hand(T_world_object) if callable(leg.hand) else leg.hand:
-            q, off_m, off_rad = chain.solve(_row(goal), q)
+            q, off_m, off_rad = chain.solve(row(goal), q)
             if off_m > TOLERATED_M or off_rad > TOLERATED_RAD:
                 raise InputError(
                     f"{leg.name}: the arm comes within {1e3 * off_m:.1f} mm and {np.degrees(off_rad):.1f} deg of "
@@ -213,7 +215,7 @@ def followed(state: ExpertState, phase: Any, fraction: Any, joints: Float[Any, "
     """
     script, correction = state
     xp = script.knots.__array_namespace__()
-    share = (1 - xp.cos(xp.pi * fraction)) / 2
+    share = eased(fraction)
     last = script.last[phase]
     at = share * last
     below = xp.minimum(xp.floor(at), xp.maximum(last - 1, 0)).astype(last.dtype)
@@ -262,8 +264,7 @@ def expert(
 
     def plan(T_world_object: Float[np.ndarray, "7"], key: Array) -> ExpertState:
         off = numpy_generator(key, SIGHT).uniform(-seen_within_m, seen_within_m, 2)
-        pose = T_world_object + np.array([0, 0, 0, 0, *off, 0])
-        at = RigidTransform.from_components(pose[4:], Rotation.from_quat(pose[:4], scalar_first=True))
+        at = rigid(T_world_object + np.array([0, 0, 0, 0, *off, 0]))
         knots = joint_knots(chain, legs[:seen_n], at, park)
         return ExpertState(script_of(knots + planned[seen_n:], legs), np.zeros(len(park)))
 
@@ -281,8 +282,3 @@ def expert(
         return Act(told, state, legs[phase].name)
 
     return Expert("expert", init, act, tuple(arm), plan, follow)
-
-
-def _row(T: RigidTransform) -> Float[np.ndarray, "7"]:
-    """Transform -> wxyz_xyz."""
-    return np.concatenate([T.rotation.as_quat(scalar_first=True), T.translation])

@@ -172,17 +172,34 @@ def embodiment_names() -> list[str]:
     return sorted(p.stem for p in FOLDER.glob("*.yaml"))
 
 
-def arm_velocity_limits(joint_names: tuple[str, ...]) -> dict[str, float]:
-    """Velocity limit (rad/s) of the arm's joints of the embodiment whose joints these are; {} where there is none.
+def embodiment_with(joint_names: tuple[str, ...]) -> str | None:
+    """Name of the embodiment whose joints these are. MuJoCo need not be installed."""
+    return next((n for n in embodiment_names() if set(_read(path_of(n))["velocity_limits"]) == set(joint_names)), None)
+
+
+def path_of(name: str | Path) -> Path:
+    """The description of that name, or a file of yours (a path ending in .yaml); InputError lists those there are."""
+    path = Path(name).expanduser() if str(name).endswith(".yaml") else FOLDER / f"{name}.yaml"
+    if not path.is_file():
+        raise InputError(f"embodiment '{name}': there is none; expected one of {', '.join(embodiment_names())}")
+    return path
+
+
+def _read(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{path}: not readable as YAML ({' '.join(str(error).split())}); correct the file") from error
+
+
+def arm_velocity_limits(name: str | Path) -> dict[str, float]:
+    """Velocity limit (rad/s) of the arm's joints of the embodiment ``name`` (as in `load_embodiment`).
 
     Read from the description alone: MuJoCo need not be installed.
     """
-    for name in embodiment_names():
-        told = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
-        if set(told["velocity_limits"]) == set(joint_names):
-            arm = [a["joint"] for a in told["actuators"] if a["part"] == "arm"]
-            return {joint: float(told["velocity_limits"][joint]) for joint in arm}
-    return {}
+    told = _read(path_of(name))
+    arm = [a["joint"] for a in told["actuators"] if a["part"] == "arm"]
+    return {joint: float(told["velocity_limits"][joint]) for joint in arm}
 
 
 def load_embodiment(name: str | Path) -> Embodiment:
@@ -191,13 +208,20 @@ def load_embodiment(name: str | Path) -> Embodiment:
     Raises:
         InputError: no such embodiment, a key is missing or unknown, or description and MJCF do not fit.
     """
+    path = path_of(name)
+    told = _read(path)
+    _keys(path, "", told, REQUIRED, OPTIONAL)
+    try:
+        return _described(path, told)
+    except InputError:
+        raise
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: a value is not of the kind expected ({error}); compare with panda.yaml") from error
+
+
+def _described(path: Path, told: Any) -> Embodiment:
     import mujoco
 
-    path = Path(name) if str(name).endswith(".yaml") else FOLDER / f"{name}.yaml"
-    if not path.is_file():
-        raise InputError(f"embodiment '{name}': there is none; expected one of {', '.join(embodiment_names())}")
-    told = yaml.safe_load(path.read_text())
-    _keys(path, "", told, REQUIRED, OPTIONAL)
     for i, a in enumerate(told["actuators"]):
         _keys(path, f"actuators[{i}].", a, {"joint", "kp", "kd", "effort", "part"}, {"scale"})
         if a["part"] not in ("arm", "hand"):

@@ -9,7 +9,7 @@ What differs from ``sim.mujoco``, and why; the model itself is compiled from the
 - shapes are static: of every contact dimension the ``CONTACTS_KEPT_N`` deepest contacts count, of which an expert's
   episodes have at most 12. MJX makes two for every capsule and box and four for every two boxes, touching or not: 108
   with the Panda, 220 with the G1. Its Newton solver writes every elliptic cone out one by one in what is compiled,
-  into a matrix of all rows of constraints squared, which for the G1 did not compile in minutes;
+  into a matrix of all rows of constraints squared: 138 rows for the G1 instead of 882, with which it did not compile;
 - the solver stops after ``ITERATIONS`` Newton steps with ``LINE_SEARCH`` steps along each; MJX takes all of the latter
   always. With a parcel in the hand accelerations are as far from C's as with MuJoCo's 100 and 50 (9e-4 of 4, which is
   float32), in less than half the time; 30 steps of conjugate gradients take longer and are .1 off;

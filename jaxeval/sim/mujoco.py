@@ -340,7 +340,10 @@ def run(
     *,
     each_step: Callable[[State], None] | None = None,
 ) -> tuple[list[Signals], list[Float[np.ndarray, "T A"]]]:
-    """Every episode to its own end: signals ``[T, ...]``, and actions, row t's being what led to it (NaN at 0)."""
+    """Every episode to its own end: signals ``[T, ...]``, and actions, row t's being what led to it (NaN at 0).
+
+    ``each_step`` is called with every state after the reset's.
+    """
     state = envs.reset(keys, speed, told_speed)
     n = len(keys)
     memory: list[Any] = [p.init(seen(envs, state, i), k) for i, (p, k) in enumerate(zip(policies, keys, strict=True))]

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from scipy.spatial.transform import RigidTransform, Rotation, Slerp
 
 from jaxeval.metrics.stages import StageGeometry
+from jaxeval.policies.arm import rigid
 from jaxeval.policies.expert import Chain, Expert, Leg, expert
 from jaxeval.policies.handoff import SharedController
 from jaxeval.policies.policy import Policy, numpy_generator, random_policy
@@ -44,7 +45,7 @@ PATH_POSES = 8
 
 @dataclass(frozen=True)
 class Box:
-    """A fixed box, turned about z by ``yaw_rad``: centre, full size. Names of the receptacle's begin with that."""
+    """A fixed box, turned about z by ``yaw_rad``: centre, full size (m). Names of the receptacle's begin with that."""
 
     name: str
     centre: tuple[float, float, float]
@@ -54,7 +55,10 @@ class Box:
 
 @dataclass(frozen=True)
 class Thing:
-    """The box that is handled; ``start`` is its nominal T_world_object, moved by up to ``jitter_m`` in x and y."""
+    """The box that is handled: full size (m), mass (kg).
+
+    ``start`` is its nominal T_world_object, moved by up to ``jitter_m`` in x and y.
+    """
 
     name: str
     size: tuple[float, float, float]
@@ -277,8 +281,3 @@ def straight(start: RigidTransform, goal: RigidTransform, *, first: bool = False
     at = start.translation + u[:, None] * (goal.translation - start.translation)
     turn = Slerp([0.0, 1.0], Rotation.concatenate([start.rotation, goal.rotation]))(u)
     return RigidTransform.from_components(at, turn)
-
-
-def rigid(pose: Float[np.ndarray, "7"]) -> RigidTransform:
-    """wxyz_xyz row -> transform."""
-    return RigidTransform.from_components(pose[4:], Rotation.from_quat(pose[:4], scalar_first=True))
