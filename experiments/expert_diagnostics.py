@@ -29,12 +29,15 @@ DIAGNOSTICS = {
     ),
     "insertion depth, mm": ("stages.depth_max_m", 1e3, (63.7, 56.3, 52.5, 50.0, 49.5, 49.1, 30.4)),
     "peak receptacle force, N": ("stages.receptacle_peak_n", 1.0, (2.7, 3.1, 4.7, 5.7, 7.0, 8.1, 13.6)),
-    "arm joint velocity utilisation": ("hand.arm_utilisation", 1.0, (0.10, 0.12, 0.08, 0.11, 0.12, 0.13, 0.16)),
+    "arm velocity utilisation, share of limit": (
+        "hand.arm_utilisation", 1.0, (0.10, 0.12, 0.08, 0.11, 0.12, 0.13, 0.16),
+    ),
     "peak hand-parcel translation, mm": ("hand.slip_m", 1e3, (5.8, 8.2, 8.2, 8.1, 8.2, 8.5, 20.8)),
     "peak hand-parcel rotation, deg": ("hand.slip_rad", np.degrees(1.0), ()),
-    "force-closure margin at acquisition": ("grasp.margin.acquired", 1.0, ()),
+    "force-closure margin at acquisition, 1e-3": ("grasp.margin.acquired", 1e3, ()),
 }  # fmt: skip
-"""Column, factor to the printed unit, published medians at SPEEDS."""
+"""Column, factor to the printed unit, published medians at SPEEDS. The margin is that of `jaxeval score`: edges of unit
+forces, torques about the parcel's centre over a length of 1 m."""
 SEED = 2
 
 
@@ -95,20 +98,23 @@ def figure(found: dict[str, Runs], speeds: Sequence[float]) -> Figure:
     ):  # fmt: skip
         if values:
             ax.plot(SPEEDS, values, color="#777777", ls=":", marker="x", label="published")
-        ax.set_title(title, fontsize=10)
-        ax.set(ylim=(0, None))
+        ax.set_title(title, fontsize=9)
+        ax.axhline(0, lw=0)
+        ax.set_ylim(bottom=1.05 * min(0.0, ax.dataLim.y0))  # margins may be negative
         ax.spines[["top", "right"]].set_visible(False)
     axes[1].axhline(10, color="#777777", lw=1, ls="--")
+    axes[1].annotate("tolerated at the end", (0, 10), (2, 2), ("axes fraction", "data"), "offset points", fontsize=8)
     for ax in axes[4:]:
         ax.set_xlabel("execution speed r, times nominal")
-    axes[0].legend(frameon=False)
+    axes[0].legend(frameon=False, loc="lower left")
+    drawn.supylabel("success: Wilson 95 %; else median, p10 to p90 shaded", fontsize=9)
     return drawn
 
 
 def causes_figure(found: dict[str, Runs], speeds: Sequence[float]) -> Figure:
     """How episodes ended, of every embodiment at every speed."""
     drawn = Figure(figsize=(5 * len(found) + 2.5, 3.6), layout="constrained")
-    causes = Counter(c for runs in found.values() for c in runs["cause"] if c != "success")
+    causes = Counter(c for runs in found.values() for r in speeds for c in runs["cause"][runs.at(r)] if c != "success")
     order = ["success", *(cause for cause, _ in causes.most_common())]
     colours = dict(zip(order, ("#dfe2e4", *OKABE_ITO, "#222222", "#999999", "#bbbbbb"), strict=False))
     for ax, (name, runs) in zip(np.atleast_1d(drawn.subplots(1, len(found), sharey=True)), found.items(), strict=True):

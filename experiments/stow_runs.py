@@ -49,7 +49,10 @@ def _kind(values: list[Any]) -> Any:
 def rolled_out(
     data: str | Path, task: str, embodiment: str, speeds: Sequence[float], *, episodes: int, seed: int, **more: Any
 ) -> Runs:
-    """The expert's episodes at these speeds, keys of ``seed``; those that the store under ``data`` lacks are run."""
+    """The expert's episodes at these speeds, keys of ``seed``; those that the store under ``data`` lacks are run.
+
+    Episodes of a speed that the store holds beyond ``episodes`` count too.
+    """
     store = Path(data) / f"{task}_{embodiment}_seed{seed}"
     rollout_mujoco(
         task, store, embodiment=embodiment, speed=speeds, episodes=episodes, seed=seed,

@@ -236,18 +236,24 @@ def _required(config: Any, *keys: str) -> None:
 def _out(config: Any) -> Path:
     """Output folder: `out`, or the job's own subfolder of it in a multirun."""
     from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
 
     from jaxeval.io.errors import InputError
 
-    hydra_config = HydraConfig.get()
-    if hydra_config.mode == RunMode.MULTIRUN:
-        return Path(hydra_config.runtime.output_dir)
+    if _several():
+        return Path(HydraConfig.get().runtime.output_dir)
     if not isinstance(config.out, str) or not config.out:
         raise InputError(
             f"out is {'null' if config.out is None else config.out}, expected a folder or file to write; give out=PATH"
         )
     return Path(config.out)
+
+
+def _several() -> bool:
+    """Whether this job is one of a multirun's."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    return HydraConfig.get().mode == RunMode.MULTIRUN
 
 
 def _params(config: Any) -> Any:
@@ -449,7 +455,10 @@ def _rollout(config: Any) -> int:
         )
     for key in LISTS & given.keys():
         given[key] = given[key] if isinstance(given[key], list) else [given[key]]
-    made = verb(spec["name"], _out(config), **given, configuration=given | {"task": spec["name"]}, progress=True)
+    out = _out(config)
+    if on_mujoco and _several():  # a store is of one embodiment and one policy
+        out /= f"{Path(str(given.get('embodiment', 'g1'))).stem}_{given.get('policy', 'expert')}"
+    made = verb(spec["name"], out, **given, configuration=given | {"task": spec["name"]}, progress=True)
     print(run_mujoco.table(made) if on_mujoco else run.table(made))
     print(f"store: {made.store.path}")
     # a stalled run, or one far beyond its speed, is not meant to succeed

@@ -168,6 +168,7 @@ def _layout(path: Path, episodes: Sequence[Episode], findings: FileFindings) -> 
         "groups": any(bool(e.group) for e in episodes),
         "speeds": any(e.speed is not None for e in episodes),
         "names of episodes": any(bool(e.episode_id) for e in episodes),
+        "signals": any(bool(e.signals) for e in episodes),
     }
     if any(lost.values()):
         found = ", ".join(name for name, there in lost.items() if there)

@@ -101,14 +101,16 @@ class StageParams:
     def check(self) -> StageParams:
         """Itself, or ValueError in one sentence. Call it on the host, before jit."""
         for name, value in vars(self).items():
+            if isinstance(value, (str, bool)) or value is None:
+                raise ValueError(f"stages.{name} is {value!r}; expected a number")
             if name.endswith("_steps"):
                 if int(value) != value or int(value) < 1:
-                    raise ValueError(f"metric.{name} is {value}; expected a whole number of control steps, 1 or more")
+                    raise ValueError(f"stages.{name} is {value}; expected a whole number of control steps, 1 or more")
             elif not 0 < float(value) < math.inf:
-                raise ValueError(f"metric.{name} is {value}; expected a positive number")
+                raise ValueError(f"stages.{name} is {value}; expected a positive number")
         for name in ("oriented_rad", "final_rad", "slip_rad"):
             if float(getattr(self, name)) > math.pi:
-                raise ValueError(f"metric.{name} is {float(getattr(self, name))}; expected radians, at most pi")
+                raise ValueError(f"stages.{name} is {float(getattr(self, name))}; expected radians, at most pi")
         return self
 
 

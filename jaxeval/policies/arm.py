@@ -180,11 +180,11 @@ def facing(approach: np.ndarray, closing: np.ndarray, at: np.ndarray) -> RigidTr
     return RigidTransform.from_components(at, Rotation.from_matrix(np.column_stack([np.cross(y, z), y, z])))
 
 
-def rigid(pose: Float[np.ndarray, "7"]) -> RigidTransform:
-    """wxyz_xyz row -> transform."""
-    return RigidTransform.from_components(pose[4:], Rotation.from_quat(pose[:4], scalar_first=True))
+def rigid(pose: Float[np.ndarray, "*B 7"]) -> RigidTransform:
+    """wxyz_xyz row, or rows -> transform, or transforms."""
+    return RigidTransform.from_components(pose[..., 4:], Rotation.from_quat(pose[..., :4], scalar_first=True))
 
 
-def row(T: RigidTransform) -> Float[np.ndarray, "7"]:
-    """Transform -> wxyz_xyz row."""
-    return np.concatenate([T.rotation.as_quat(scalar_first=True), T.translation])
+def row(T: RigidTransform) -> Float[np.ndarray, "*B 7"]:
+    """Transform, or transforms -> wxyz_xyz row, or rows: the inverse of ``rigid``."""
+    return np.concatenate([T.rotation.as_quat(scalar_first=True), T.translation], axis=-1)

@@ -24,18 +24,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
-from scipy.spatial.transform import RigidTransform, Rotation
 
-from jaxeval.policies.arm import rigid
+from jaxeval.policies.arm import rigid, row
 from jaxeval.policies.expert import Chain
 from jaxeval.policies.policy import Act, Observation, Policy
+from jaxeval.sim.schedule import eased
 from jaxeval.types import InputError
 
 
 def relative_hand_motion(T_world_hand: Float[np.ndarray, "S 7"]) -> Float[np.ndarray, "S 7"]:
     """``T_world_hand(0)^-1 T_world_hand(s)``: the motion in the hand's own frame at the first row (Eq. 9)."""
-    path = _path(T_world_hand)
-    return _rows(path[0].inv() * path)
+    path = rigid(T_world_hand)
+    return row(path[0].inv() * path)
 
 
 def commanded_hand(
@@ -45,21 +45,14 @@ def commanded_hand(
 
     A hand that is elsewhere by a rigid motion of the world is commanded along the path that this motion moves too.
     """
-    return _rows(rigid(T_world_hand) * _path(relative))
-
-
-def _path(poses: Float[np.ndarray, "S 7"]) -> RigidTransform:
-    return RigidTransform.from_components(poses[:, 4:], Rotation.from_quat(poses[:, :4], scalar_first=True))
-
-
-def _rows(path: RigidTransform) -> Float[np.ndarray, "S 7"]:
-    return np.concatenate([path.rotation.as_quat(scalar_first=True), path.translation], axis=1)
+    return row(rigid(T_world_hand) * rigid(relative))
 
 
 class ExpertMotion(NamedTuple):
     """An expert's arm from the handoff on, a row a control step.
 
-    The hand's path is that of ``joints`` by forward kinematics; what it leaves free (the elbow) goes as theirs does.
+    ``phase`` is an index, ``joints`` are radians. The hand's path is that of ``joints`` by forward kinematics; what it
+    leaves free (the elbow) goes as theirs does.
     """
 
     phase: Int[np.ndarray, " S"]
@@ -72,7 +65,8 @@ class SharedController:
 
     ``chain`` moves the joints named ``arm``. ``at`` is the phase (index) whose first step is the handoff, ``release``
     the one during which the hand opens to the targets ``opened``. ``targets(action)`` are the joints that an action
-    commands, the arm's and the hand's; ``action`` is its inverse.
+    commands, the arm's and the hand's; ``action`` is its inverse. A recorded episode of the expert that ends before the
+    handoff gives no motion: InputError.
     """
 
     chain: Chain
@@ -158,7 +152,7 @@ def handoff(policy: Policy, motion: ExpertMotion, controller: SharedController) 
             )
         rest = state.joints + motion.joints[s] - motion.joints[0]
         joints, _, _ = c.chain.solve(state.hand[s], rest, rest=rest)
-        open_ = (1 - np.cos(np.pi * fraction)) / 2 if phase == c.release else float(phase > c.release)
+        open_ = eased(fraction) if phase == c.release else float(phase > c.release)
         shape = state.shape + open_ * (c.opened - state.shape)
         return Act(c.action(joints + state.ahead, shape), state._replace(step=s + 1), "handoff")
 

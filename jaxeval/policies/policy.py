@@ -15,8 +15,10 @@ from jaxtyping import Array, Float
 class Observation:
     """What a policy sees of one environment at one control step, on the host. It holds privileged state: poses.
 
-    ``poses`` are T_world_body rows (wxyz_xyz, metres), ``tcp`` and the support among them. ``half_size_m`` are half
-    extents of the bodies whose size the environment tells. ``facts`` are further lengths of the scene by name.
+    ``poses`` are T_world_body rows (wxyz_xyz, metres), ``tcp`` among them, and in ManiSkill the support.
+    ``half_size_m`` are half extents of the bodies whose size the environment tells. ``facts`` are further numbers by
+    name: lengths of the scene; on MuJoCo ``phase`` (index), ``fraction`` of it and ``speed`` as told.
+    ``gripper_width_m`` is NaN and ``success`` False where the environment does not tell them, as on MuJoCo.
     ``vector`` is all that a learner sees, None where the environment has no such thing; where the execution speed is
     part of it, it is the one that the policy is told, which need not be the physical one.
     """

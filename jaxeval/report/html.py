@@ -63,6 +63,11 @@ def write_report(
     scored = read_scored(Path(scores_dir), reference)
     learned = reference if scored.has_q else None  # what Q is told with
     motion = M.read_motion(scored)
+    if motion is None and scored.told.get("metrics") == ["stages"]:
+        raise InputError(
+            f"{scored.folder / SCORES}: it holds stages alone, which the report does not show, expected another metric "
+            "as well; score again with metrics=[smoothness,stages]"
+        )
     if motion is None and learned is None:
         raise InputError(
             f"{scored.folder / SCORES}: it holds no metric but geometric quality, expected the reference as well; "

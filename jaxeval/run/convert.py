@@ -175,7 +175,7 @@ def _tum(folder: Path, e: Episode, made: Converted) -> None:
     inside.mkdir()
     for body in e.bodies:
         write_tum(inside / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', body)}.txt", e, body)
-    lost = [k for k in ("gripper_width_m", "joints", "actions", "sub_task") if getattr(e, k) is not None]
+    lost = [k for k in ("gripper_width_m", "joints", "actions", "sub_task", "signals") if getattr(e, k) is not None]
     if lost and not any(f.code == "not_in_tum" for f in made.actions):
         found = f"{', '.join(lost)}, success and seeds"
         made.actions.append(Finding("not_in_tum", "info", str(made.path), found, "poses alone", "left out"))

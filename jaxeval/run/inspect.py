@@ -12,8 +12,9 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Part, Source, reader_of
 from jaxeval.io.spec import load_spec
-from jaxeval.robots import load_robot, robot_names
-from jaxeval.run.score_motion import GRIPPER
+from jaxeval.run.score_motion import GRIPPER, robot_with
+from jaxeval.run.score_stages import StageScorer
+from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
 from jaxeval.types import FINDINGS, Episode, Finding
 
 GAP_STEPS = 10
@@ -61,6 +62,7 @@ def _inspect(part: Part, episodes_n: int, progress: bool) -> Inspection:
     gaps = invalid = read = 0
     durations: list[float] = []
     labels: dict[str, None] = {}
+    signals: set[str] = set()
     width = joints = False
     for e in _some(part, episodes_n, progress):
         read += 1
@@ -69,6 +71,7 @@ def _inspect(part: Part, episodes_n: int, progress: bool) -> Inspection:
         labels |= dict.fromkeys(e.sub_task_names)
         width |= e.gripper_width_m is not None
         joints |= e.joints is not None
+        signals |= set(e.signals or ())
         if len(time_s):
             durations.append(float(time_s[-1] - time_s[0]))
             if poses.shape[1]:
@@ -82,7 +85,7 @@ def _inspect(part: Part, episodes_n: int, progress: bool) -> Inspection:
     typical = float(np.median(positive)) if positive.size else None
     even = typical is not None and bool(np.abs(step - typical).max() < 0.01 * typical)
     joint_names = part.joint_names if joints else ()
-    robot = next((n for n in robot_names() if set(load_robot(n).joint_names) <= set(joint_names)), None)
+    robot = robot_with(joint_names)
     outcome = Counter("unknown" if s is None else "success" if s else "failure" for s in table["success_at_end"])
     reader = reader_of(part.path)
     found = Counter(code for codes in table["findings"] for code in codes or ())
@@ -111,7 +114,7 @@ def _inspect(part: Part, episodes_n: int, progress: bool) -> Inspection:
         declared=reader.says if reader else "",
         findings=tuple(getattr(part, "findings", ())),
         episode_findings=dict(found),
-        missing=_missing(part, spec, outcome, width, robot, found),
+        missing=_missing(part, spec, outcome, width, robot, found, signals),
     )
 
 
@@ -133,7 +136,7 @@ def _spec(task: str) -> Any:
 
 
 def _missing(
-    part: Part, spec: Any, outcome: Counter[str], width: bool, robot: str | None, found: Counter[str]
+    part: Part, spec: Any, outcome: Counter[str], width: bool, robot: str | None, found: Counter[str], signals: set[str]
 ) -> dict[str, str]:
     """What each metric lacks, in words; "" for nothing."""
     geometric: list[str] = []
@@ -159,9 +162,13 @@ def _missing(
         kinematic = "joints of a known arm (kinematic.robot=NAME)"
         kinematic += " or kinematic.T_world_base with the gripper's poses" if moving else " and the gripper's poses"
     tracking = "their names, tracking.tracks={ESTIMATE: TRUTH}" if len(part.bodies) > 1 else "a second body, the truth"
-    return {
+    missing = {
         "geometric": ", ".join(geometric), "smoothness": smoothness, "kinematic": kinematic, "tracking": tracking,
     }  # fmt: skip
+    if part.task in mujoco_task_names():
+        absent = [f"signal {s}" for s in StageScorer.signals if s not in signals]
+        missing["stages"] = ", ".join(absent)
+    return missing
 
 
 def text(found: list[Inspection]) -> str:

@@ -24,6 +24,8 @@ from jaxeval.sim.rollout import rollout as run_jobs
 
 POLICIES = ("oracle", "random")
 LARGEST_TILT_DEG = 180.0
+LARGEST = 2**32 - 1
+"""Beyond it a seed would repeat another's episodes."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def rollout(
     if policy not in POLICIES:
         raise InputError(f"policy '{policy}': expected one of {', '.join(POLICIES)}; choose one of these")
     processes = processes if processes is not None else 1 if backend == "gpu" else cores_n()
-    check_counts(processes=(processes, 1), envs_n=(envs_n, 1), steps_n=(steps_n, 1), frames=(frames, 0))
+    check_counts(seed=(seed, 0), processes=(processes, 1), envs_n=(envs_n, 1), steps_n=(steps_n, 1), frames=(frames, 0))
     check_request(task, robot, envs_n, backend)
     maker: PoliciesOf = make_oracle if policy == "oracle" else partial(make_random, steps_n=steps_n)
     jobs = jobs_of(
@@ -141,10 +143,12 @@ def cores_n() -> int:
 
 
 def check_counts(**counts: tuple[Any, int]) -> None:
-    """InputError for a setting (value, least value) that is no whole number or below its least."""
+    """InputError for a setting (value, least value) that is no whole number, below its least or beyond 2^32 - 1."""
     for name, (value, least) in counts.items():
-        if not isinstance(value, int) or value < least:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(f"{name} is {value}; expected a whole number from {least} on; correct the setting")
+        if value > LARGEST:
+            raise InputError(f"{name} is {value}; expected at most {LARGEST}, as keys hold; correct the setting")
 
 
 def table(rolled: Rolled) -> str:

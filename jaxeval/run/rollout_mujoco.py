@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxeval.policies.policy import Policy
 from jaxeval.run.rollout import Rolled, check_counts, cores_n
-from jaxeval.sim.embodiment import Embodiment, embodiment_names, load_embodiment
+from jaxeval.sim.embodiment import Embodiment, embodiment_names, load_embodiment, path_of
 from jaxeval.sim.mujoco_rollout import Job, MakePolicy, Setting, require_mujoco
 from jaxeval.sim.rollout import rollout as run_jobs
 from jaxeval.sim.task import Task
@@ -60,17 +60,22 @@ def rollout_mujoco(
     Raises:
         InputError: a setting makes no sense, ``out`` is another rollout's, or MuJoCo is not installed.
     """
-    if policy not in POLICIES:
+    if not isinstance(policy, str) or policy not in POLICIES:
         raise InputError(f"policy '{policy}': expected one of {', '.join(POLICIES)} for this task; choose one of these")
+    if not isinstance(observations, bool):
+        raise InputError(f"observations is {observations!r}; expected true or false; correct the setting")
     processes = cores_n() if processes is None else processes
     check_counts(
-        episodes=(episodes, 1), first=(first, 0), seed=(seed, 0), processes=(processes, 1), envs_n=(batch_n, 1)
+        episodes=(episodes, 1), first=(first, 0), seed=(seed, 0), processes=(processes, 1), batch_n=(batch_n, 1)
     )
+    check_counts(**{"first + episodes - 1": (first + episodes - 1, 0)})
     load_mujoco_task(task)
     require_mujoco()
+    embodiment = str(embodiment)
     if load_embodiment(embodiment).grasps.keys().isdisjoint({load_mujoco_task(task).thing.name}):
         able = [n for n in embodiment_names() if load_mujoco_task(task).thing.name in load_embodiment(n).grasps]
         raise InputError(f"embodiment '{embodiment}' has no grasp for {task}; expected one of {', '.join(able)}")
+    embodiment = str(path_of(embodiment).resolve()) if embodiment.endswith(".yaml") else embodiment
     speeds, told = _speeds("speed", speed), [None] if told_speed is None else _speeds("told_speed", told_speed)
     keys = range(first, first + episodes)
     jobs = [Job(k, float(r), None if t is None else float(t)) for r in speeds for t in told for k in keys]
@@ -93,6 +98,8 @@ def _speeds(name: str, given: Sequence[Any]) -> list[float]:
             raise InputError(
                 f"{name} holds {value!r}, expected numbers from {low:g} to {high:g}, 1 for nominal; correct the setting"
             )
+        if float(f"{value:g}") != value:  # ids tell speeds so
+            raise InputError(f"{name} holds {value!r}, expected at most six digits; round it to {value:g}")
     if not given or len(set(given)) != len(given):
         raise InputError(f"{name} is {list(given)}, expected at least one speed and each once; correct the setting")
     return [float(value) for value in given]

@@ -111,12 +111,16 @@ def score(
             f"{source.parts[0].path}: episodes of task '{source.task}', expected '{reference.spec.name}' as in the "
             "reference; fit a reference of that task or give other episodes"
         )
+    if isinstance(batch_n, bool) or not isinstance(batch_n, int) or batch_n < 1:
+        raise InputError(f"batch_n is {batch_n!r}, expected a whole number from 1 on; correct the setting")
     folder = open_folder(out) if out is not None else None
     notes = [str(f) for f in source.findings if f.severity != "info"]
     scorers = _scorers(chosen, reference, source, params or GeometricParams(), settings, folder if frames else None)
     geometric = next((s for s in scorers if isinstance(s, GeometricScorer)), None)
     if geometric is not None and (note := geometric.note(source.parts[0].path)):
         notes.append(note)
+    if frames and chosen == ("stages",):
+        notes.append("frames: stages are of whole episodes, so no file of frames is written; see `jaxeval video`")
     writers: list[Any] = [w for w in (geometric and geometric.writer,) if w]
     motion = MotionWriter(folder) if folder is not None and frames and len(scorers) > len(writers) else None
     writers += [motion] if motion else []
@@ -226,7 +230,7 @@ def _columns(
 
 
 def table(scores: Scores) -> str:
-    """Mean Q by group, closed gates and the relation that broke most often, as text."""
+    """Mean Q by group, closed gates and the relation that broke most often, and stages if judged, as text."""
     c = scores.columns
     group, q = np.asarray(c["group"], object), scores.q
     if "worst_pair" not in c:
@@ -248,6 +252,7 @@ def table(scores: Scores) -> str:
         worst = max(dict.fromkeys(broke), key=broke.count) if broke else "-"
         closed = int((gate[mine] == False).sum())  # noqa: E712  (None means not scored)
         lines.append(f"{name or '-':24}{mine.sum():>9}{told}{closed:>13}{int(mine.sum() - scored.sum()):>12}  {worst}")
+    lines += ["", stages_table(c)] if "cause" in c else []
     return "\n".join(lines)
 
 

@@ -23,6 +23,7 @@ from jaxeval.robots import Robot, follow, inverse_kinematics, load_pool, load_ro
 from jaxeval.robots.model import chain, jacobian_of
 from jaxeval.run.fit import quick_jit
 from jaxeval.run.scorer import FRAME, Batch, Measured, known, told
+from jaxeval.sim.embodiment import embodiment_with
 from jaxeval.types import InputError, Reference, Shape, Symmetry
 
 FRAME_MOTION = "frame_motion.parquet"
@@ -122,6 +123,16 @@ def moving_body(source: Source, reference: Reference | None, body: str | None) -
 # ---------------------------------------------------------------------------------------------------- kinematics
 
 
+def robot_with(joint_names: Sequence[str]) -> str | None:
+    """The robot that comes with the package whose joints these hold, by their names.
+
+    Joints of an embodiment of MuJoCo's tasks are only its own robot's: a Panda's are there called as an xArm7's.
+    """
+    own = embodiment_with(tuple(joint_names)) or ""
+    held = (n for n in robot_names() if n.startswith(own) and set(load_robot(n).joint_names) <= set(joint_names))
+    return next(held, None)
+
+
 @dataclass(frozen=True)
 class ArmSetting:
     """Which arm, and where it stands. ``robot``: a name that comes with the package, or a URDF or MJCF with its links.
@@ -139,14 +150,14 @@ class ArmSetting:
     def load(self, source: Source) -> Robot:
         """The robot. InputError where none is named and the joint names tell none."""
         if self.robot is None:
-            named = [n for n in robot_names() if set(load_robot(n).joint_names) <= set(source.joint_names)]
-            if not named:
+            named = robot_with(source.joint_names)
+            if named is None:
                 has = ", ".join(source.joint_names) or "none"
                 raise InputError(
                     f"{source.parts[0].path}: joint names {has} are those of no arm that comes with the package, "
                     f"expected kinematic.robot=NAME ({', '.join(robot_names())}) or a URDF or MJCF; name the arm"
                 )
-            return load_robot(named[0])
+            return load_robot(named)
         if Path(self.robot).suffix in (".urdf", ".xml"):
             if self.base_link is None or self.tip_link is None:
                 raise InputError(

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +172,7 @@ def embodiment_names() -> list[str]:
     return sorted(p.stem for p in FOLDER.glob("*.yaml"))
 
 
+@cache
 def embodiment_with(joint_names: tuple[str, ...]) -> str | None:
     """Name of the embodiment whose joints these are. MuJoCo need not be installed."""
     return next((n for n in embodiment_names() if set(_read(path_of(n))["velocity_limits"]) == set(joint_names)), None)

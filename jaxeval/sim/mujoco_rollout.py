@@ -5,10 +5,12 @@ What is recorded is not judged while it runs: an episode's success is `metrics.s
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -84,6 +86,7 @@ class Setting:
         return {
             "task": self.task,
             "embodiment": self.embodiment,
+            **_digest(self.embodiment),
             "policy": self.policy,
             "policy_options": dict(maker.keywords) if isinstance(maker, partial) else {},
             "seed": self.seed,
@@ -93,7 +96,8 @@ class Setting:
     def id_of(self, job: Job) -> str:
         """``parcel_stow/seed=0/episode=12/g1/expert/speed=2``."""
         told = "" if job.told_speed is None else f"/told={job.told_speed:g}"
-        return f"{self._start(job)}/{self.embodiment}/{self.policy}/speed={job.speed:g}{told}"
+        embodiment = self.embodiment if not self.embodiment.endswith(".yaml") else Path(self.embodiment).stem
+        return f"{self._start(job)}/{embodiment}/{self.policy}/speed={job.speed:g}{told}"
 
     def part_of(self, job: Job) -> str:
         """``speed-2_0000012``."""
@@ -131,6 +135,14 @@ class Setting:
             parts.keep(self.part_of(job), episode, outcome)
             outcomes.append(outcome)
         return outcomes
+
+
+def _digest(embodiment: str) -> dict[str, str]:
+    """SHA-256 of a description of the person's own and its MJCF, which may change between rollouts; else nothing."""
+    if not embodiment.endswith(".yaml"):
+        return {}
+    files = Path(embodiment), load_embodiment(embodiment).mjcf
+    return {"embodiment_sha256": hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()}
 
 
 def require_mujoco() -> None:

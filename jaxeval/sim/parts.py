@@ -94,7 +94,7 @@ class Parts:
 
     def stored(self) -> set[str]:
         """Ids of the episodes that ``out`` has already; InputError where it is another rollout's."""
-        if not self.out.exists():
+        if not self._begun():
             return set()
         store = open_store(self.out)
         if store.task != self.told["task"]:
@@ -107,17 +107,28 @@ class Parts:
     def collect(
         self, parts: Sequence[str], configuration: dict[str, Any] | None, compression: Compression
     ) -> tuple[Store, dict[str, Outcome]]:
-        """Take these parts into ``out``, in this order, and remove the folder; the outcomes of all of its episodes."""
+        """Take these parts into ``out``, in this order, and remove them; the outcomes of all of its episodes.
+
+        Parts of episodes that were not asked for this time stay, for a rollout that asks for them again.
+        """
         finished = (open_store(self.folder / part).read()[0] for part in parts)
-        if self.out.exists():
+        if self._begun():
             append_store(self.out, finished)
         else:
+            if self.out.exists():
+                self.out.rmdir()
             told = {**(configuration or {}), "rollout": self.told}
             write_store(self.out, finished, task=self.told["task"], configuration=told, compression=compression)
         store = open_store(self.out)
         outcomes = self._outcomes(store)
-        shutil.rmtree(self.folder)
+        for part in self._kept():
+            if json.loads(part.read_text())["configuration"]["episode_id"] in outcomes:
+                shutil.rmtree(part.parent)
         return store, outcomes
+
+    def _begun(self) -> bool:
+        """Whether ``out`` is there and not an empty folder, as a multirun makes it."""
+        return self.out.exists() and not (self.out.is_dir() and not any(self.out.iterdir()))
 
     def _outcomes(self, store: Store) -> dict[str, Outcome]:
         """Outcomes of a store's episodes by id, those of the parts among them; written beside its tables."""

@@ -18,9 +18,10 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image
 from scipy.spatial.transform import Rotation
 
+from jaxeval.policies.arm import rigid
 from jaxeval.sim.embodiment import Embodiment
 from jaxeval.sim.mujoco_rollout import require_mujoco
-from jaxeval.sim.task import Task, rigid
+from jaxeval.sim.task import Task
 from jaxeval.types import InputError
 
 if TYPE_CHECKING:

@@ -63,11 +63,6 @@ class Schedule:
         fraction = (now * ((step - ends) / durations + 1)).sum(-1)
         return index, fraction.clip(0.0, 1.0)
 
-    def observed(self, step: Any, speed: Any) -> Any:
-        """The phase as policies see it: (index + fraction) / P."""
-        index, fraction = self.at(step, speed)
-        return (index + fraction) / len(self.phases)
-
 
 def _last_axis(x: Any) -> Any:
     return (x if hasattr(x, "shape") else np.asarray(x, float))[..., None]
@@ -79,9 +74,6 @@ def _row(values: np.ndarray, like: Any) -> np.ndarray:
 
 
 def eased(fraction: Any) -> Any:
-    """Cosine easing, (1 - cos(pi f)) / 2: at rest at both ends."""
-    if isinstance(fraction, np.ndarray | float):
-        return (1 - np.cos(np.pi * fraction)) / 2
-    import jax.numpy as jnp
-
-    return (1 - jnp.cos(jnp.pi * fraction)) / 2
+    """Cosine easing, (1 - cos(pi f)) / 2: at rest at both ends. A number, or NumPy or JAX arrays."""
+    xp = fraction.__array_namespace__() if hasattr(fraction, "__array_namespace__") else np
+    return (1 - xp.cos(xp.pi * fraction)) / 2

@@ -33,7 +33,7 @@ SUBSTEPS = PHYSICS_HZ // CONTROL_HZ
 CONTACT_S = 2 / PHYSICS_HZ
 """Time constant of contacts, the shortest that is stable. Friction that is not perfectly stiff lets what is held drift
 while the hand turns, by about the turn rate squared times the distance to the turning joint times half of this a
-second: with a Panda 1.6 mm in all at r = 1, 2.5 at r = 2 (0.3 and 0.5 at 1 kHz), 5 and 10 with MuJoCo's own .02."""
+second: with a Panda 1.6 mm in all at r = 1, 2.5 at r = 2 (0.3 and 0.5 at 1 kHz), 4 and 8 with MuJoCo's own .02."""
 JOINT_JITTER_RAD = 0.05
 OVERVIEW, LOOKED_AT, FIELD_DEG = (0.68, -0.60, 1.22), (0.41, 0.07, 0.835), 34.0
 """Where the camera is, what it looks at, and the height of its field of view: hand and receptacle from the side."""

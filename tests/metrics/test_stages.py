@@ -399,7 +399,7 @@ def test_settings_that_make_no_sense() -> None:
         {"final_rad": 10.0},
         {"hold_n": np.nan},
     ):
-        with pytest.raises(ValueError, match=f"metric.{next(iter(bad))} is .*expected"):
+        with pytest.raises(ValueError, match=f"stages.{next(iter(bad))} is .*expected"):
             StageParams(**bad).check()
     for bad in (
         {"phases": PHASES[:-3]},

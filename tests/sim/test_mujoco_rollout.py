@@ -14,15 +14,21 @@ pytest.importorskip("mujoco")
 pytestmark = pytest.mark.sim
 
 from jaxeval import cli  # noqa: E402
-from jaxeval.io import InputError, open_store  # noqa: E402
+from jaxeval.io import InputError, open_source, open_store  # noqa: E402
 from jaxeval.metrics.stages import StageParams  # noqa: E402
 from jaxeval.policies.policy import episode_key  # noqa: E402
-from jaxeval.run.rollout_mujoco import make_expert, rollout_mujoco, table  # noqa: E402
-from jaxeval.run.score import score  # noqa: E402
+from jaxeval.run.convert import convert  # noqa: E402
+from jaxeval.run.inspect import inspect  # noqa: E402
+from jaxeval.run.report import report  # noqa: E402
+from jaxeval.run.rollout_mujoco import make_expert, make_random, rollout_mujoco, table  # noqa: E402
+from jaxeval.run.score import Scores, score  # noqa: E402
+from jaxeval.run.score import table as print_scores  # noqa: E402
+from jaxeval.run.score_motion import robot_with  # noqa: E402
 from jaxeval.run.score_stages import GraspSetting  # noqa: E402
 from jaxeval.sim.embodiment import arm_velocity_limits, load_embodiment  # noqa: E402
 from jaxeval.sim.mujoco import Environments, run  # noqa: E402
 from jaxeval.sim.mujoco_rollout import Job, Setting, run_batch, stages_of  # noqa: E402
+from jaxeval.sim.parts import Parts  # noqa: E402
 from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task  # noqa: E402
 
 MARGIN = "grasp.margin.acquired"
@@ -89,8 +95,6 @@ def test_success_is_the_monitors_of_the_record_as_stored(made) -> None:
 def test_scores_hold_stages_causes_motion_and_margins(made, tmp_path) -> None:
     import pyarrow.parquet as pq
 
-    from jaxeval.io import open_source
-
     source = open_source(made.store.path)
     columns = score(None, source, out=tmp_path / "s").columns  # stages are what such a store is scored by
     assert columns["success_at_end"] == [o.success for o in made.outcomes]
@@ -98,7 +102,7 @@ def test_scores_hold_stages_causes_motion_and_margins(made, tmp_path) -> None:
     assert columns["told_speed"] == columns["speed"] == [2.0] * N + [FAST] * N
     assert columns["stage.acquired"] == [True] * 2 * N and pq.read_schema(tmp_path / "s" / "scores.parquet").field(
         "stage.acquired").type == "bool"  # fmt: skip
-    limits = arm_velocity_limits(made.store.joint_names)
+    limits = arm_velocity_limits("panda")
     assert list(limits) == [f"joint{k}" for k in range(1, 8)] and limits["joint5"] == 2.61
     e = made.store.read(0, 1)[0]
     after = e.signals["phase"] >= e.sub_task_names.index("LIFT")
@@ -175,6 +179,13 @@ def test_what_is_there_is_not_run_again_and_another_rollout_is_refused(made) -> 
         ({"told_speed": ("x",)}, "told_speed holds 'x'"),
         ({"episodes": 0}, "episodes is 0; expected a whole number from 1"),
         ({"policy": "act"}, "policy 'act': expected one of expert, random"),
+        ({"policy": ["expert"]}, "expected one of expert, random"),
+        ({"speed": (1.0000001,)}, "speed holds 1.0000001, expected at most six digits; round it to 1"),
+        ({"episodes": True}, "episodes is True; expected a whole number"),
+        ({"batch_n": 0}, "batch_n is 0"),
+        ({"observations": "maybe"}, "observations is 'maybe'; expected true or false"),
+        ({"seed": 2**32}, "seed is 4294967296; expected at most 4294967295"),
+        ({"first": 2**32 - 1, "episodes": 2}, "first \\+ episodes - 1 is 4294967296"),
         ({"embodiment": "ur5"}, "embodiment 'ur5': there is none; expected one of g1, panda"),
     ],
 )
@@ -195,6 +206,94 @@ def test_the_verb_takes_speeds_with_commas_and_says_which_settings_are_the_other
     printed = capsys.readouterr().out
     assert [line.split()[:3] for line in printed.splitlines()[1:3]] == [["2", "-", "1"], ["3", "-", "1"]]
     assert open_store(tmp_path / "o").column("speed").tolist() == [2.0, 3.0]
+
+
+def test_a_multirun_writes_a_store_of_each_embodiment_and_adds_speeds(tmp_path, capsys) -> None:
+    words = ["rollout", "-m", "task=parcel_stow", "policy=random", "embodiment=panda,g1", "speed=15,20", "episodes=1",
+             "processes=1", f"out={tmp_path / 'o'}"]  # fmt: skip
+    assert cli.main(words) == 0, capsys.readouterr().err
+    for name in ("panda_random", "g1_random"):
+        assert open_store(tmp_path / "o" / "parcel_stow" / name).column("speed").tolist() == [15.0, 20.0]
+
+
+def test_finished_parts_of_what_was_not_asked_for_again_are_kept(tmp_path) -> None:
+    """A rollout is killed with three episodes done; one asks for one of them, then one for all."""
+    out, setting = tmp_path / "o", Setting("parcel_stow", "panda", "random", make_random)
+    out.mkdir()  # as Hydra makes it: an empty folder is no store
+    with Parts.held(out, setting.told()) as parts:
+        setting.work(parts, [Job(k, 20.0) for k in range(3)])
+    told = {"embodiment": "panda", "policy": "random", "speed": (20.0,), "processes": 1}
+    first = rollout_mujoco("parcel_stow", out, episodes=1, **told)
+    assert first.store.n_episodes == 1
+    assert sorted(p.parent.name for p in parts.folder.glob("*/meta.json")) == ["speed-20_0000001", "speed-20_0000002"]
+    kept = [json.loads(p.read_text())["configuration"]["seconds"] for p in sorted(parts.folder.glob("*/meta.json"))]
+    every = rollout_mujoco("parcel_stow", out, episodes=3, **told)
+    assert [o.seconds for o in every.outcomes[1:]] == kept and every.store.n_episodes == 3
+    assert not parts.folder.exists()
+
+
+def test_a_description_of_ones_own_has_its_name_and_its_limits(tmp_path) -> None:
+    panda = load_embodiment("panda")
+    folder = tmp_path / "my robots"
+    folder.mkdir()
+    (folder / panda.mjcf.name).write_text(panda.mjcf.read_text())
+    text = panda.mjcf.with_suffix(".yaml").read_text().replace("2.175", "4.35").replace("2.61", "5.22")
+    (folder / "mine.yaml").write_text(text)
+    told = {"policy": "random", "speed": (20.0,), "processes": 1}
+    made = rollout_mujoco("parcel_stow", tmp_path / "o", embodiment=str(folder / "mine.yaml"), **told)
+    assert made.outcomes[0].episode_id == "parcel_stow/seed=0/episode=0/mine/random/speed=20"
+    bundled = rollout_mujoco("parcel_stow", tmp_path / "b", embodiment="panda", **told)
+    mine, theirs = (score(None, open_source(r.store.path)).columns for r in (made, bundled))
+    assert mine["hand.arm_utilisation"][0] == pytest.approx(theirs["hand.arm_utilisation"][0] / 2, rel=1e-6)
+    (folder / "mine.yaml").write_text(text + "# changed\n")
+    with pytest.raises(InputError, match="run with embodiment_sha256"):
+        rollout_mujoco("parcel_stow", tmp_path / "o", embodiment=str(folder / "mine.yaml"), **told)
+    (folder / "mine.yaml").write_text("actuators: [")
+    with pytest.raises(InputError, match=r"mine\.yaml: not readable as YAML"):
+        rollout_mujoco("parcel_stow", tmp_path / "o", embodiment=str(folder / "mine.yaml"), **told)
+    (folder / "mine.yaml").unlink()
+    gone = score(None, open_source(made.store.path)).columns
+    assert gone["hand.arm_utilisation"] == [None]
+    assert gone["hand.arm_status"] == ["no joint has a finite velocity limit"]
+
+
+def test_a_pandas_joints_are_not_taken_for_an_xarms_and_inspect_tells_of_stages(made) -> None:
+    (found,) = inspect(open_source(made.store.path))
+    assert found.robot is None and found.missing["kinematic"] and found.missing["stages"] == ""
+    with pytest.raises(InputError, match=r"expected kinematic\.robot=NAME"):
+        score(None, open_source(made.store.path), metrics=["kinematic"])
+    assert robot_with(tuple(f"joint{k}" for k in range(1, 8))) == "xarm7"
+
+
+def test_told_speeds_are_told_as_given_and_frames_of_stages_are_refused_in_words(tmp_path) -> None:
+    made = rollout_mujoco(
+        "parcel_stow", tmp_path / "o", embodiment="panda", policy="random", speed=(19.3,), told_speed=(2.3,),
+        processes=1,
+    )  # fmt: skip
+    scores = score(None, open_source(made.store.path), out=tmp_path / "s", frames=True)
+    assert scores.columns["told_speed"] == [2.3] and "no file of frames is written" in scores.notes[-1]
+    with pytest.raises(InputError, match="it holds stages alone"):
+        report(tmp_path / "s", None, None)
+    with pytest.raises(InputError, match="batch_n is 0"):
+        score(None, open_source(made.store.path), batch_n=0)
+    for bad in ({"friction": "abc"}, {"edges_n": 2.5}, {"edges_n": 2}, {"torque_length_m": 0}):
+        with pytest.raises(ValueError, match=f"grasp.{next(iter(bad))} is"):
+            GraspSetting(**bad).check()
+    with pytest.raises(ValueError, match=r"stages.rise_m is 'abc'; expected a number"):
+        StageParams(rise_m="abc").check()  # type: ignore[arg-type]
+
+
+def test_stages_are_printed_beside_q(made) -> None:
+    columns = score(None, open_source(made.store.path)).columns
+    columns |= {"Q": [0.5] * 2 * N, "gate": [True] * 2 * N, "worst_pair": ["parcel | tcp"] * 2 * N}
+    printed = print_scores(Scores(columns, (), (), ()))
+    assert "mean Q" in printed and "settled at a wrong orientation" in printed
+
+
+@pytest.mark.parametrize("to", ["lerobot", "tum"])
+def test_a_format_without_a_place_for_signals_says_so(made, tmp_path, to) -> None:
+    told = convert(open_source(made.store.path), tmp_path / "o", to=to).actions
+    assert any("signals" in f.found for f in told)
 
 
 @pytest.mark.slow

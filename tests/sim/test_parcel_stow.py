@@ -13,11 +13,13 @@ mujoco = pytest.importorskip("mujoco")
 from scipy.spatial.transform import RigidTransform, Rotation
 
 from jaxeval.metrics.stages import Cause
+from jaxeval.policies.arm import rigid
 from jaxeval.policies.expert import Chain
 from jaxeval.policies.policy import episode_key
 from jaxeval.sim.embodiment import load_embodiment
 from jaxeval.sim.mujoco import Environments, run, seen
-from jaxeval.sim.task import rigid, straight
+from jaxeval.sim.schedule import eased
+from jaxeval.sim.task import straight
 from jaxeval.sim.tasks.parcel_stow import AXIS, PARCEL_STOW, R_STOW, SCHEDULE
 from jaxeval.types import InputError
 from tests.sim.integrity import WEIGHT, judged
@@ -62,7 +64,12 @@ def test_phases_begin_where_their_durations_add_up_to():
     index, fraction = SCHEDULE.at(step, 2.0)
     assert index.tolist() == [0, 0, 1, 2, 4, 4, 5, 5, 6, 13, 13]
     np.testing.assert_allclose(fraction, [0, 24 / 25, 0, 0, 0, 29 / 30, 0, 0.5, 0, 1, 1], atol=1e-12)
-    np.testing.assert_allclose(SCHEDULE.observed(step, 2.0), (index + fraction) / 14)
+
+
+def test_easing_is_a_cosine_of_numbers_and_of_arrays_alike():
+    at, expected = [0.0, 1 / 3, 0.5, 2 / 3, 1.0], [0.0, 0.25, 0.5, 0.75, 1.0]
+    for found in ([eased(f) for f in at], eased(np.array(at)), jax.jit(eased)(jnp.asarray(at))):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_speeds_of_a_batch_are_each_episodes_own_and_jax_agrees():

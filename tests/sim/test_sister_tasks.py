@@ -13,10 +13,10 @@ mujoco = pytest.importorskip("mujoco")
 from scipy.spatial.transform import RigidTransform, Rotation
 
 from jaxeval.metrics.stages import Cause, StageParams, monitor, stack_signals
+from jaxeval.policies.arm import rigid
 from jaxeval.policies.policy import episode_key
 from jaxeval.sim.embodiment import load_embodiment
 from jaxeval.sim.mujoco import Environments, run
-from jaxeval.sim.task import rigid
 from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task, mujoco_task_names
 from jaxeval.sim.tasks.parcel_stow import TABLE_TOP
 from jaxeval.sim.tasks.peg_insertion import DEPTH, INSERTED, PEG_INSERTION, ROOM

@@ -12,7 +12,7 @@ the insertion. The geometry is ours:
   counts and 10 mm short of the floor: let go of, the peg falls the rest.
 
 Friction is ten times stiffer than in ParcelStow: with that task's, a peg held above its middle creeps in a Panda's jaws
-by 1.4 deg in an episode at r = .5, which takes its tip 2 mm off; like this, by .1 deg.
+until its tip is 2.5 mm off, all the room there is, when the insertion begins at r = .5; like this, .6 mm.
 
 The hand holds the peg above its middle and ends behind it, pointing along ``AXIS``. World frame as ParcelStow's.
 """
