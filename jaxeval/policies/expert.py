@@ -22,7 +22,6 @@ from scipy.spatial.transform import RigidTransform
 
 from jaxeval.policies.arm import rigid, row
 from jaxeval.policies.policy import Act, Observation, Policy, numpy_generator
-from jaxeval.sim.schedule import eased
 from jaxeval.types import InputError
 
 if TYPE_CHECKING:
@@ -205,6 +204,12 @@ def script_of(knots: Sequence[Float[np.ndarray, "K n"]], legs: Sequence[Leg]) ->
         np.array([0.0, *(leg.closed for leg in legs)]),
         np.array([leg.dwell for leg in legs]),
     )
+
+
+def eased(fraction: Any) -> Any:
+    """Cosine easing, (1 - cos(pi f)) / 2: at rest at both ends. A number, or NumPy or JAX arrays."""
+    xp = fraction.__array_namespace__() if hasattr(fraction, "__array_namespace__") else np
+    return (1 - xp.cos(xp.pi * fraction)) / 2
 
 
 def followed(state: ExpertState, phase: Any, fraction: Any, joints: Float[Any, " n"]) -> tuple[Any, Any, ExpertState]:

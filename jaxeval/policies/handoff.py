@@ -26,9 +26,8 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from jaxeval.policies.arm import rigid, row
-from jaxeval.policies.expert import Chain
+from jaxeval.policies.expert import Chain, eased
 from jaxeval.policies.policy import Act, Observation, Policy
-from jaxeval.sim.schedule import eased
 from jaxeval.types import InputError
 
 

@@ -71,9 +71,3 @@ def _last_axis(x: Any) -> Any:
 def _row(values: np.ndarray, like: Any) -> np.ndarray:
     """Values along the last of as many axes as ``like`` has."""
     return values.reshape((1,) * (like.ndim - 1) + (-1,))
-
-
-def eased(fraction: Any) -> Any:
-    """Cosine easing, (1 - cos(pi f)) / 2: at rest at both ends. A number, or NumPy or JAX arrays."""
-    xp = fraction.__array_namespace__() if hasattr(fraction, "__array_namespace__") else np
-    return (1 - xp.cos(xp.pi * fraction)) / 2

@@ -20,7 +20,7 @@ from jaxeval.policies.expert import Chain
 from jaxeval.policies.handoff import ExpertMotion, commanded_hand, handoff, relative_hand_motion
 from jaxeval.policies.policy import Act, Policy, episode_key
 from jaxeval.sim.embodiment import load_embodiment
-from jaxeval.sim.mujoco import Environments, run, seen
+from jaxeval.sim.mujoco import run, seen
 from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
 from jaxeval.types import InputError
 
@@ -29,21 +29,6 @@ SAME_M, SAME_RAD = 6e-4, np.radians(0.2)
 """How far the hand is from the expert's at most, while it carries: the drives' errors are not the same everywhere."""
 SPEED = 1.5
 LIFT, RELEASE = SCHEDULE.index("LIFT"), SCHEDULE.index("RELEASE")
-
-
-@pytest.fixture(scope="module")
-def panda():
-    return load_embodiment("panda")
-
-
-@pytest.fixture(scope="module")
-def envs(panda):
-    return Environments(PARCEL_STOW, panda)
-
-
-@pytest.fixture(scope="module")
-def expert(panda):
-    return PARCEL_STOW.expert(panda)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ mujoco = pytest.importorskip("mujoco")
 
 from jaxeval.policies.policy import episode_key
 from jaxeval.sim import mujoco as host
-from jaxeval.sim.embodiment import load_embodiment
 from jaxeval.sim.mjx import Environments, run
 from jaxeval.sim.schedule import CONTROL_HZ
 from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
@@ -30,18 +29,8 @@ POSITION, VELOCITY, FORCE = 3e-6, 2e-4, 0.02
 
 
 @pytest.fixture(scope="module")
-def panda():
-    return load_embodiment("panda")
-
-
-@pytest.fixture(scope="module")
 def in_c(panda):
     return host.Environments(PARCEL_STOW, panda)
-
-
-@pytest.fixture(scope="module")
-def expert(panda):
-    return PARCEL_STOW.expert(panda)
 
 
 @pytest.fixture(scope="module")

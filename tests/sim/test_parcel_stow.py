@@ -14,32 +14,16 @@ from scipy.spatial.transform import RigidTransform, Rotation
 
 from jaxeval.metrics.stages import Cause
 from jaxeval.policies.arm import rigid
-from jaxeval.policies.expert import Chain
+from jaxeval.policies.expert import Chain, eased
 from jaxeval.policies.policy import episode_key
 from jaxeval.sim.embodiment import load_embodiment
 from jaxeval.sim.mujoco import Environments, run, seen
-from jaxeval.sim.schedule import eased
 from jaxeval.sim.task import straight
 from jaxeval.sim.tasks.parcel_stow import AXIS, PARCEL_STOW, R_STOW, SCHEDULE
 from jaxeval.types import InputError
 from tests.sim.integrity import WEIGHT, judged
 
 pytestmark = pytest.mark.sim
-
-
-@pytest.fixture(scope="module")
-def panda():
-    return load_embodiment("panda")
-
-
-@pytest.fixture(scope="module")
-def envs(panda):
-    return Environments(PARCEL_STOW, panda)
-
-
-@pytest.fixture(scope="module")
-def expert(panda):
-    return PARCEL_STOW.expert(panda)
 
 
 @pytest.fixture(scope="module")

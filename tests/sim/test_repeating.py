@@ -11,26 +11,10 @@ mujoco = pytest.importorskip("mujoco")
 
 from jaxeval.policies.policy import episode_key
 from jaxeval.sim.embodiment import load_embodiment
-from jaxeval.sim.mujoco import Environments
 from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW
 from tests.sim.integrity import Leaking, OneGenerator, check_repeats, judged
 
 pytestmark = pytest.mark.sim
-
-
-@pytest.fixture(scope="module")
-def panda():
-    return load_embodiment("panda")
-
-
-@pytest.fixture(scope="module")
-def envs(panda):
-    return Environments(PARCEL_STOW, panda)
-
-
-@pytest.fixture(scope="module")
-def expert(panda):
-    return PARCEL_STOW.expert(panda)
 
 
 # ---------------------------------------------------------------------------------------------------- whole episodes
