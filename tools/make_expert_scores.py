@@ -27,11 +27,16 @@ def main(folder: str) -> None:
     tables = []
     for name in EMBODIMENTS:
         columns = score(None, open_source(Path(folder) / f"parcel_stow_{name}_seed{SEED}"), metrics=["stages"]).columns
-        kept = {k: v for k, v in columns.items() if k not in DROPPED}
+        times = [k for k in columns if k.startswith("stages.") and k.endswith("_s")]
+        kept = {
+            k: v for k, v in columns.items() if k not in (*DROPPED, *times) and not k.startswith("grasp.min_weight")
+        }
         table = pa.table({"policy": [f"{name} expert"] * len(kept["episode"]), **kept})
         single = [pa.field(f.name, pa.float32() if pa.types.is_floating(f.type) else f.type) for f in table.schema]
         tables.append(table.cast(pa.schema(single)))
-    pq.write_table(pa.concat_tables(tables, promote_options="permissive"), OUT, compression="zstd")
+    pq.write_table(
+        pa.concat_tables(tables, promote_options="permissive"), OUT, compression="zstd", compression_level=19
+    )
     print(f"{OUT}: {OUT.stat().st_size} bytes")
 
 
