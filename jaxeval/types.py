@@ -40,7 +40,15 @@ def pytree(cls: type[C]) -> type[C]:
 
 
 class InputError(ValueError):
-    """An input that cannot be used. The message is one sentence: file, key, what was found, expected, what to do."""
+    """An input that cannot be used. The message is one sentence: file, key, what was found, expected, what to do.
+
+    ``code`` names the kind of fault ("input" where nothing finer is said) and ``key`` the setting, column, body or
+    frame that it is about, so that a program need not read the sentence.
+    """
+
+    def __init__(self, message: str = "", *, code: str = "input", key: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.key = code, key
 
 
 @dataclass(frozen=True)
