@@ -268,38 +268,31 @@ def _params(config: Any) -> Any:
         raise InputError(f"{error}; correct the setting") from error
 
 
-def _settings(config: Any) -> Any:
+def _settings(config: Any) -> dict[str, Any]:
+    """Params of every metric whose settings the configuration holds, by the metric's name."""
     from omegaconf import OmegaConf
 
     from jaxeval.io.errors import InputError
-    from jaxeval.metrics.kinematic import KinematicParams
-    from jaxeval.metrics.smoothness import SmoothnessParams
-    from jaxeval.metrics.stages import StageParams
-    from jaxeval.metrics.tracking import TrackingParams
-    from jaxeval.run.score import Settings
-    from jaxeval.run.score_motion import ArmSetting
-    from jaxeval.run.score_stages import GraspSetting
+    from jaxeval.metrics.registry import metrics
 
     told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    smoothness, kinematic, tracking = (dict(told[k]) for k in ("smoothness", "kinematic", "tracking"))
-    base = kinematic.pop("T_world_base")
-    try:
-        arm = ArmSetting(
-            T_world_base=None if base is None else tuple(map(float, base)),
-            **{k: kinematic.pop(k) for k in ("robot", "base_link", "tip_link", "pool")},
-        )
-        return Settings(
-            body=smoothness.pop("body"),
-            tracks=tuple((tracking.pop("tracks") or {}).items()),
-            smoothness=SmoothnessParams(**smoothness).check(),
-            kinematic=KinematicParams(**kinematic).check(),
-            tracking=TrackingParams(**tracking).check(),
-            stages=StageParams(**told["stages"]).check(),
-            grasp=GraspSetting(**told["grasp"]).check(),
-            arm=arm,
-        )
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{error}; correct the setting") from error
+    out: dict[str, Any] = {}
+    for metric in metrics().values():
+        if (given := told.get(metric.block)) is None:
+            continue
+        try:
+            params = metric.Params(**{k: _frozen(v) for k, v in given.items()})
+            out[metric.name] = params.check() if hasattr(params, "check") else params
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{error}; correct the setting", code="setting", key=metric.block) from error
+    return out
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, {key: value} as a tuple of pairs: what a static setting may be."""
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    return tuple((k, _frozen(v)) for k, v in value.items()) if isinstance(value, dict) else value
 
 
 def _source(episodes: Any, options: Any = None) -> Any:
@@ -363,17 +356,20 @@ def _score(config: Any) -> None:
     from jaxeval.io.reference import load_reference
     from jaxeval.run import score as run
 
+    chosen = config.metrics
+    chosen = None if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
+    if config.columns:
+        print(run.columns_table(chosen))
+        return
     _required(config, "episodes")
-    params, settings = _params(config), _settings(config)
+    settings = _settings(config)
     reference, about = (None, {}) if config.reference is None else load_reference(config.reference)
     source = _source(config.episodes, config.options)
     out = _out(config)
-    chosen = config.metrics
     scores = run.score(
         reference,
         source,
-        params,
-        metrics=None if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen),
+        metrics=chosen,
         settings=settings,
         out=out,
         frames=config.frames,

@@ -103,7 +103,7 @@ class Loaded:
         signals: tuple[str, ...] = (),
     ) -> Batches:
         """(rows, padded batch) of one bucket at a time; InputError at once for a body or a signal there is not."""
-        return _pad([(self, 0)], tuple(bodies), episodes_n, dtype, joints, signals)
+        return _pad([(self, 0, range(self.n_episodes))], tuple(bodies), episodes_n, dtype, joints, signals)
 
     @property
     def hash(self) -> str:
@@ -136,16 +136,16 @@ def _same_bodies(path: Path, episodes: list[Episode]) -> tuple[list[Episode], li
 
 
 def _pad(
-    parts: list[tuple[Loaded, int]],
+    parts: list[tuple[Loaded, int, range]],
     bodies: tuple[str, ...],
     episodes_n: int,
     dtype: Any,
     joints: bool,
     signals: tuple[str, ...],
 ) -> Batches:
-    widths = {e.joints.shape[1] for part, _ in parts for e in part.episodes if joints and e.joints is not None}
+    widths = {e.joints.shape[1] for part, *_ in parts for e in part.episodes if joints and e.joints is not None}
     joints_n = max(widths, default=0)
-    for part, _ in parts:
+    for part, *_ in parts:
         if absent := [b for b in bodies if b not in part.bodies]:
             raise InputError(
                 f"{part.path}: no body {', '.join(absent)}; it has {', '.join(part.bodies)}; "
@@ -157,9 +157,9 @@ def _pad(
 
     def generate() -> Batches:
         pending: dict[int, list[tuple[int, Episode]]] = {}
-        for part, offset in parts:
+        for part, offset, mine in parts:
             order = [part.bodies.index(b) for b in bodies]
-            for row, e in enumerate(part.iter_episodes(), offset):
+            for row, e in zip((offset + k for k in mine), part.read(mine.start, mine.stop), strict=True):
                 kept = pending.setdefault(bucket_length(e.n_frames), [])
                 kept.append((row, replace(e, poses=e.poses[:, order], bodies=bodies)))
                 if len(kept) == episodes_n:
@@ -314,20 +314,32 @@ class Source:
         *,
         bodies: tuple[str, ...],
         episodes_n: int,
+        start: int = 0,
+        stop: int | None = None,
         dtype: Any = np.float32,
         joints: bool = False,
         signals: tuple[str, ...] = (),
     ) -> Batches:
         """(rows, padded batch) of one padding bucket at a time; files in memory share their batches.
 
+        ``start``, ``stop``: a range of the source's rows; the rows that come with a batch are the source's.
+
         Raises:
             InputError: at once, if a part lacks one of `bodies` or `signals`.
         """
         how: dict[str, Any] = {"episodes_n": episodes_n, "dtype": dtype, "joints": joints, "signals": signals}
-        offsets = np.cumsum([0, *(p.n_episodes for p in self.parts)])
-        stored = [(p, int(n)) for p, n in zip(self.parts, offsets, strict=False) if not isinstance(p, Loaded)]
-        loaded = [(p, int(n)) for p, n in zip(self.parts, offsets, strict=False) if isinstance(p, Loaded)]
-        streams = [(p.batches(bodies=bodies, **how), n) for p, n in stored]
+        start, stop, _ = slice(start, stop).indices(self.n_episodes)
+        streams: list[tuple[Batches, int]] = []
+        loaded: list[tuple[Loaded, int, range]] = []
+        offset = 0
+        for part in self.parts:
+            mine = range(max(start - offset, 0), min(stop - offset, part.n_episodes))
+            if isinstance(part, Loaded):
+                loaded.append((part, offset, mine))
+            elif mine:
+                stream = part.batches(bodies=bodies, start=mine.start, stop=mine.stop, **how)  # type: ignore[call-arg]
+                streams.append((stream, offset))
+            offset += part.n_episodes
         streams.append((_pad(loaded, tuple(bodies), **how), 0))
         return ((rows + offset, batch) for stream, offset in streams for rows, batch in stream)
 

@@ -63,7 +63,7 @@ def write_report(
     scored = read_scored(Path(scores_dir), reference)
     learned = reference if scored.has_q else None  # what Q is told with
     motion = M.read_motion(scored)
-    if motion is None and scored.told.get("metrics") == ["stages"]:
+    if motion is None and set(scored.told.get("metrics", ())) in ({"stages"}, {"stages", "grasp"}):
         raise InputError(
             f"{scored.folder / SCORES}: it holds stages alone, which the report does not show, expected another metric "
             "as well; score again with metrics=[smoothness,stages]"

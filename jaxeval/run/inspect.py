@@ -12,8 +12,10 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Part, Source, reader_of
 from jaxeval.io.spec import load_spec
-from jaxeval.run.score_motion import GRIPPER, robot_with
-from jaxeval.run.score_stages import StageScorer
+from jaxeval.run.scorers.grasp import CONTACTS
+from jaxeval.run.scorers.kinematic import robot_with
+from jaxeval.run.scorers.smoothness import GRIPPER
+from jaxeval.run.scorers.stages import SIGNALS
 from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
 from jaxeval.types import FINDINGS, Episode, Finding
 
@@ -166,8 +168,8 @@ def _missing(
         "geometric": ", ".join(geometric), "smoothness": smoothness, "kinematic": kinematic, "tracking": tracking,
     }  # fmt: skip
     if part.task in mujoco_task_names():
-        absent = [f"signal {s}" for s in StageScorer.signals if s not in signals]
-        missing["stages"] = ", ".join(absent)
+        for metric, wanted in (("stages", SIGNALS), ("grasp", CONTACTS)):
+            missing[metric] = ", ".join(f"signal {s}" for s in wanted if s not in signals)
     return missing
 
 
