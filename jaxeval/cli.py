@@ -87,12 +87,37 @@ def _hydra(verb: str, overrides: list[str]) -> int:
     several = bool({"-m", "--multirun"} & set(overrides))
     overrides = [_as_text(verb, o, several) for o in overrides]
     overrides = [f"++{o}" if o.startswith(OPEN) else o for o in overrides]
+    if verb == "score":
+        overrides += _outside_settings(overrides)
     sys.argv = [f"jaxeval {verb}", *overrides]
     try:
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=verb)(task)()
     except SystemExit as stop:  # hydra ends so on a bad override, after saying which
         return stop.code if isinstance(stop.code, int) else 1
     return code
+
+
+def _outside() -> list[Any]:
+    """Metrics of other packages: those that conf/score.yaml does not know."""
+    from jaxeval.metrics.registry import all_metrics
+
+    own = __name__.split(".")[0] + "."
+    return [m for m in all_metrics().values() if not m.measure.__module__.startswith(own)]
+
+
+def _outside_settings(overrides: list[str]) -> list[str]:
+    """Overrides that bring the settings of other packages' metrics in, each a Hydra group of the metric's name."""
+    import dataclasses
+
+    from hydra.core.config_store import ConfigStore
+
+    out = []
+    for metric in _outside():
+        defaults = {f.name: getattr(metric.Params(), f.name) for f in dataclasses.fields(metric.Params)}
+        ConfigStore.instance().store(group=metric.block, name="default", node=defaults)
+        if not any(o.lstrip("+").startswith(f"{metric.block}=") for o in overrides):
+            out.append(f"+{metric.block}=default")
+    return out
 
 
 def _help(verb: str) -> str:
@@ -120,6 +145,13 @@ def _help(verb: str) -> str:
         else:
             about, inner = told(conf_dir() / group / f"{chosen}.yaml")
             out += [f"{group}:{' ' * 18}# {' '.join(about)}", *(f"  {line}" for line in inner)]
+    if verb == "score":
+        import dataclasses
+
+        for metric in _outside():
+            first = (metric.Params.__doc__ or "").strip().splitlines()
+            out.append(f"{metric.block}:{' ' * 18}# {first[0] if first else metric.name}")
+            out += [f"  {f.name}: {getattr(metric.Params(), f.name)}" for f in dataclasses.fields(metric.Params)]
     return "\n".join(out)
 
 
@@ -273,11 +305,11 @@ def _settings(config: Any) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     from jaxeval.io.errors import InputError
-    from jaxeval.metrics.registry import metrics
+    from jaxeval.metrics.registry import all_metrics
 
     told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     out: dict[str, Any] = {}
-    for metric in metrics().values():
+    for metric in all_metrics().values():
         if (given := told.get(metric.block)) is None:
             continue
         try:

@@ -226,7 +226,7 @@ def _installed() -> dict[str, Metric]:
     return out
 
 
-def metrics() -> dict[str, Metric]:
+def all_metrics() -> dict[str, Metric]:
     """Every metric there is, by name: the package's own first, in a fixed order."""
     found = _installed() | _REGISTERED
     place = {name: i for i, name in enumerate(_ORDER)}
@@ -235,7 +235,7 @@ def metrics() -> dict[str, Metric]:
 
 def metric_named(name: str) -> Metric:
     """The metric of that name; InputError lists those there are."""
-    found = metrics()
+    found = all_metrics()
     if name not in found:
         raise InputError(
             f"metrics: no metric '{name}'; expected any of {', '.join(found)}; correct the name",
@@ -263,7 +263,7 @@ def direction_of(name: str) -> str | None:
 
 
 def _index() -> tuple[dict[str, Column], list[tuple[re.Pattern[str], Column]]]:
-    columns = [c for metric in metrics().values() for c in metric.columns]
+    columns = [c for metric in all_metrics().values() for c in metric.columns]
     exact = {c.name: c for c in columns if "<" not in c.name}
     patterns = [
         (re.compile(re.sub(r"<\w+>", "(.+)", re.escape(c.name).replace(r"\<", "<").replace(r"\>", ">"))), c)

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Source
-from jaxeval.metrics.registry import Column, metric_named, metrics
+from jaxeval.metrics.registry import Column, all_metrics, metric_named
 from jaxeval.run.score_plan import NOT_ASKED as NOT_ASKED
 from jaxeval.run.score_plan import ScorePlan, make_plan
 from jaxeval.run.score_plan import Scores as Scores
@@ -131,7 +131,7 @@ def means_table(scores: Scores) -> str:
 
 def columns_table(chosen: Sequence[str] | None) -> str:
     """What every column of `scores.parquet` holds, of the metrics chosen (None: of all), as text."""
-    names = list(metrics()) if chosen is None or list(chosen) == ["all"] else list(chosen)
+    names = list(all_metrics()) if chosen is None or list(chosen) == ["all"] else list(chosen)
     rows = [("column", "type", "unit", "better", "meaning")]
     for c in (*OWN, *(c for name in names for c in metric_named(name).columns)):
         rows.append((c.name, c.kind, c.unit, c.direction or "", c.meaning))
