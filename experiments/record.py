@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxeval.io.compile_cache import keep_compiled_code as keep_compiled_code
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -38,17 +40,6 @@ def arguments(argv: list[str], **defaults: str) -> dict[str, str]:
             raise SystemExit(f"{Path(sys.argv[0]).name}: cannot use '{word}'; expected {known}")
         given[key] = value
     return given
-
-
-def keep_compiled_code() -> None:
-    """Keep compiled code between runs, where `jaxeval` keeps its own; JAX_COMPILATION_CACHE_DIR moves it."""
-    import jax
-
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        jax.config.update("jax_compilation_cache_dir", str(home / "jaxeval"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -65,6 +64,7 @@ def main(argv: list[str] | None = None) -> int:
 def _hydra(verb: str, overrides: list[str]) -> int:
     import hydra
 
+    from jaxeval.io.compile_cache import keep_compiled_code
     from jaxeval.io.errors import InputError
     from jaxeval.io.spec import conf_dir
 
@@ -73,7 +73,7 @@ def _hydra(verb: str, overrides: list[str]) -> int:
     def task(config: Any) -> None:
         nonlocal code
         try:
-            _compilation_cache()
+            keep_compiled_code()
             code = max(code, _WORK[verb](config) or 0)
         except InputError as error:
             print(f"jaxeval {verb}: {error}", file=sys.stderr)
@@ -210,17 +210,6 @@ def _texts(told: dict[str, Any], key: str) -> list[str] | None:
     if bad := [v for v in values or () if isinstance(v, (list, dict)) or name_of(v) is None]:
         raise InputError(f"{key} holds {bad[0]!r}, expected names; give {key}=NAME or {key}=[NAME,NAME]")
     return None if values is None else [str(name_of(v)) for v in values]
-
-
-def _compilation_cache() -> None:
-    """Keep compiled code between runs; JAX_COMPILATION_CACHE_DIR moves it."""
-    import jax
-
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        jax.config.update("jax_compilation_cache_dir", str(home / "jaxeval"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
 def _required(config: Any, *keys: str) -> None:
