@@ -12,6 +12,7 @@ import math
 import os
 import platform
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -31,8 +32,10 @@ Interval = tuple[float, float]
 
 
 def arguments(argv: list[str], **defaults: str) -> dict[str, str]:
-    """`key=value ...` over the defaults; SystemExit names a key that the script does not have."""
+    """`key=value ...` over the defaults; SystemExit names a key that the script does not have, or has twice."""
     given = dict(defaults)
+    if twice := [key for key, times in Counter(word.partition("=")[0] for word in argv).items() if times > 1]:
+        raise SystemExit(f"{Path(sys.argv[0]).name}: {twice[0]} is given twice, expected once; leave one out")
     for word in argv:
         key, equals, value = word.partition("=")
         if not equals or key not in defaults:

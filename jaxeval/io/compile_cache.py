@@ -22,10 +22,10 @@ def keep_compiled_code() -> Path | None:
     """Keep compiled code between runs, and XLA quiet about it; returns the folder, or None where there is none.
 
     The folder is `cache_name` in ~/.cache/jaxeval, or in JAX_COMPILATION_CACHE_DIR. Where it cannot be written, code is
-    compiled anew in each run, without a word. XLA says of all code with AVX-512 that it loads, also of that which it
-    compiled on the same machine, that it "could lead to execution errors such as SIGILL", since it takes a preference
-    of its compiler (+prefer-no-gather) for an ability of the processor; code of another processor is never loaded, as it
-    lies in another folder. What is raised as an exception, and what ends the process, is told as ever.
+    compiled anew in each run, without a word. XLA says of all code with AVX-512 that it loads, also of what it compiled
+    on the same machine, that it "could lead to execution errors such as SIGILL": it takes a preference of its compiler
+    (+prefer-no-gather) for an ability of the processor. Code of another processor lies in another folder and is never
+    loaded. What is raised as an exception, and what ends the process, is told as ever.
     """
     import jax
 
