@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from jaxeval.cli import VERBS, main
 from jaxeval.cli_words import _all, overrides, settings_of
 from jaxeval.io.errors import InputError

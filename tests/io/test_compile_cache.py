@@ -94,7 +94,7 @@ def test_every_verb_run_twice_says_only_what_is_ours(tmp_path: Path) -> None:
     for words in (
         ("fit", demos, "out=r"),
         ("score", "reference=r", demos, "out=s", "frames=true"),
-        ("score", "metrics=all", "reference=r", demos, "out=all"),
+        ("score", "metrics=[geometric,smoothness,kinematic]", "reference=r", demos, "out=all"),
         ("report", "scores=s", "reference=r"),
         ("demo",),
         ("inspect", "bundled:stack_cube_demos"),
