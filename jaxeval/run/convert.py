@@ -61,8 +61,9 @@ def convert(
     ``rename`` gives bodies other names, ``bodies`` keeps some (by their new names), ``task`` and ``group`` replace the
     recorded ones. With ``clean``, repeated and late stamps, joined recordings and long pauses are put in order and
     listed; without, an episode that has them is written as it is, and its findings say so. An episode that cannot be
-    written costs that episode. A store keeps what the configurations of the stores it is made of agree in. A training file
-    (`io.training`) holds what the policy saw and did in episodes that succeeded, nothing of bodies. `conversion.json`, in the folder or beside it, lists every change.
+    written costs that episode. A store keeps what the configurations of the stores it is made of agree in. A training
+    file (`io.training`) holds what the policy saw and did in episodes that succeeded, nothing of bodies.
+    `conversion.json`, in the folder or beside it, lists every change.
 
     Raises:
         InputError: an unknown kind, a body there is not, `out` exists or cannot be written, or nothing is left.
