@@ -11,6 +11,8 @@ from typing import Any
 
 from jaxeval.io.errors import InputError
 from jaxeval.io.spec import conf_dir
+from jaxeval.io.tables import name_of
+from jaxeval.io.text_tables import number
 
 OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.")
 """Settings whose keys are the person's own names."""
@@ -19,8 +21,14 @@ TEXTS = {
     "compare": ("a", "b", "by", "conditions", "success", "pairing", "pair_on"),
     "agree": ("columns", "lower", "success", "holdout", "given"),
     "video": ("episode", "camera"),
+    "convert": ("task_name", "group", "bodies"),
+    "propose": ("name", "instruction", "gripper", "support"),
+    "rollout": ("policy", "embodiment", "robot"),
+    "score": ("smoothness.body", "kinematic.robot", "kinematic.base_link", "kinematic.tip_link"),
 }
 """Settings of a verb that are text however they look: a policy may be called 10000."""
+LEVELS = {"compare": ("nominal", "last"), "agree": ("fit",)}
+"""Settings that are numbers where they are written as numbers are, and text where not: a version may be called 1.10."""
 LISTS = {"tilt_deg", "fault", "speed", "told_speed"}
 """Settings of a rollout that are one value or several, with commas or in brackets."""
 BARE = {"inspect": True, "convert": True, "video": False}
@@ -211,7 +219,9 @@ def _as_text(verb: str, override: str, several: bool) -> str:
     if verb == "rollout" and name in LISTS and "," in value and value[0] not in "[{'\"" and not several:
         return f"{key}=[{value}]"
     paths = () if verb == "rollout" else PATHS  # its episodes are a number
-    ours = name in paths or name in TEXTS.get(verb, ()) or name.startswith(("records.", "columns."))
+    if name in LEVELS.get(verb, ()):
+        return f"{key}={re.sub(r'[^][,]+', lambda found: _written(found[0]), value)}"
+    ours = name in paths or name in TEXTS.get(verb, ()) or name.startswith(("records.", "columns.", "rename."))
     if not equals or override.startswith("-") or not ours:
         return override
     if several and "," in value and value[0] not in "[{'\"" and not Path(value).exists():
@@ -242,6 +252,14 @@ def _quoted(value: str) -> str:
         if value[:1] in ("[", "{"):
             return value
     return _plain_text(value.strip())
+
+
+def _written(value: str) -> str:
+    """The value in quotes where it is a number that Python would write otherwise, and so a name."""
+    try:
+        return _plain_text(value) if value not in (name_of(number(value)), str(number(value))) else value
+    except ValueError:
+        return value
 
 
 def _plain_text(value: str) -> str:
