@@ -8,6 +8,7 @@ import platform
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +20,9 @@ PACKAGES = ("jaxeval", "jax", "jaxlib", "jaxlie", "numpy", "scipy", "pyarrow")
 
 
 def arguments(argv: list[str], **defaults: str) -> dict[str, str]:
-    """`key=value` arguments over defaults; SystemExit names one that is not known."""
+    """`key=value` arguments over defaults; SystemExit names one that is not known, or given twice."""
+    if twice := [key for key, times in Counter(a.partition("=")[0] for a in argv).items() if times > 1]:
+        sys.exit(f"benchmark: {twice[0]} is given twice, expected once; leave one out")
     given = dict(a.split("=", 1) for a in argv if "=" in a)
     if unknown := sorted(set(given) - set(defaults)) + [a for a in argv if "=" not in a]:
         sys.exit(f"benchmark: no setting {unknown[0]}; expected some of {', '.join(f'{k}=...' for k in defaults)}")

@@ -12,6 +12,7 @@ import math
 import os
 import platform
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from jaxeval.io.compile_cache import keep_compiled_code as keep_compiled_code
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,8 +32,10 @@ Interval = tuple[float, float]
 
 
 def arguments(argv: list[str], **defaults: str) -> dict[str, str]:
-    """`key=value ...` over the defaults; SystemExit names a key that the script does not have."""
+    """`key=value ...` over the defaults; SystemExit names a key that the script does not have, or has twice."""
     given = dict(defaults)
+    if twice := [key for key, times in Counter(word.partition("=")[0] for word in argv).items() if times > 1]:
+        raise SystemExit(f"{Path(sys.argv[0]).name}: {twice[0]} is given twice, expected once; leave one out")
     for word in argv:
         key, equals, value = word.partition("=")
         if not equals or key not in defaults:
@@ -38,17 +43,6 @@ def arguments(argv: list[str], **defaults: str) -> dict[str, str]:
             raise SystemExit(f"{Path(sys.argv[0]).name}: cannot use '{word}'; expected {known}")
         given[key] = value
     return given
-
-
-def keep_compiled_code() -> None:
-    """Keep compiled code between runs, where `jaxeval` keeps its own; JAX_COMPILATION_CACHE_DIR moves it."""
-    import jax
-
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        jax.config.update("jax_compilation_cache_dir", str(home / "jaxeval"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
 @dataclass(frozen=True)

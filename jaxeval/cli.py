@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,26 +22,23 @@ VERBS = {
     "plan": "how many episodes an evaluation needs",
     "agree": "raters with each other, metrics with raters or with success",
 }
-
-
-OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.")
-"""Settings whose keys are the person's own names."""
-PATHS = ("episodes", "records", "ratings", "metrics", "reference", "scores", "spec", "out")
-TEXTS = {
-    "compare": ("a", "b", "by", "conditions", "success", "pairing", "pair_on"),
-    "agree": ("columns", "lower", "success", "holdout", "given"),
-    "video": ("episode", "camera"),
-}
-"""Settings of a verb that are text however they look: a policy may be called 10000."""
-LISTS = {"tilt_deg", "fault", "speed", "told_speed"}
-"""Settings of a rollout that are one value or several, with commas or in brackets."""
 TOLD_N = 8
 """Sentences about what was left out that are printed; the report has more."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; returns the exit code. Bad input is one sentence on stderr and exit code 1."""
-    argv = sys.argv[1:] if argv is None else argv
+    try:
+        code = _main(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has seen enough
+        code = _unread()
+    return code
+
+
+def _main(argv: list[str]) -> int:
+    from jaxeval.cli_words import help_of
+
     if not argv or argv[0] in ("-h", "--help", "help"):
         print("usage: jaxeval <verb> [key=value ...] [-m for a multirun]\n")
         print("\n".join(f"  {verb:8} {means}" for verb, means in VERBS.items()))
@@ -57,14 +53,29 @@ def main(argv: list[str] | None = None) -> int:
         print(f"jaxeval: no verb '{argv[0]}'; expected one of {', '.join(VERBS)}", file=sys.stderr)
         return 2
     if {"-h", "--help"} & set(argv[1:]):
-        print(_help(argv[0]))
+        print(help_of(argv[0]))
         return 0
     return _hydra(argv[0], argv[1:])
 
 
-def _hydra(verb: str, overrides: list[str]) -> int:
-    import hydra
+def _unread() -> int:
+    """Nobody reads what is printed: nothing more is, also not by the interpreter as it ends; returns the exit code."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(nowhere, stream.fileno())
+    return 1
 
+
+def _hydra(verb: str, words: list[str]) -> int:
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from jaxeval.cli_words import overrides, what_hydra_says
+    from jaxeval.io.compile_cache import keep_compiled_code
     from jaxeval.io.errors import InputError
     from jaxeval.io.spec import conf_dir
 
@@ -73,127 +84,34 @@ def _hydra(verb: str, overrides: list[str]) -> int:
     def task(config: Any) -> None:
         nonlocal code
         try:
-            _compilation_cache()
+            keep_compiled_code()
             code = max(code, _WORK[verb](config) or 0)
         except InputError as error:
             print(f"jaxeval {verb}: {error}", file=sys.stderr)
             code = 1
+        except OmegaConfBaseException as error:
+            print(f"jaxeval {verb}: {what_hydra_says(error)}", file=sys.stderr)
+            code = 1
         except KeyboardInterrupt:
             print(f"jaxeval {verb}: interrupted; nothing half-written was left", file=sys.stderr)
             raise SystemExit(130) from None  # and so that a multirun does not go on
+        except BrokenPipeError:
+            raise SystemExit(_unread()) from None
 
-    if verb in ("inspect", "convert", "video"):  # a path may stand alone: jaxeval inspect FILE
-        overrides = [f"episodes={o}" if "=" not in o and not o.startswith("-") else o for o in overrides]
-    several = bool({"-m", "--multirun"} & set(overrides))
-    overrides = [_as_text(verb, o, several) for o in overrides]
-    overrides = [f"++{o}" if o.startswith(OPEN) else o for o in overrides]
-    if verb == "score":
-        overrides += _outside_settings(overrides)
-    sys.argv = [f"jaxeval {verb}", *overrides]
     try:
+        given = overrides(verb, words)
+        sys.argv = [f"jaxeval {verb}", *given]
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, and are not printed
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=verb)(task)()
-    except SystemExit as stop:  # hydra ends so on a bad override, after saying which
+    except InputError as error:
+        print(f"jaxeval {verb}: {error}", file=sys.stderr)
+        return 1
+    except (HydraException, OmegaConfBaseException) as error:
+        print(f"jaxeval {verb}: {what_hydra_says(error)}", file=sys.stderr)
+        return 1
+    except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 1
     return code
-
-
-def _outside() -> list[Any]:
-    """Metrics of other packages: those that conf/score.yaml does not know."""
-    from jaxeval.metrics.registry import all_metrics
-
-    own = __name__.split(".")[0] + "."
-    return [m for m in all_metrics().values() if not m.measure.__module__.startswith(own)]
-
-
-def _outside_settings(overrides: list[str]) -> list[str]:
-    """Overrides that bring the settings of other packages' metrics in, each a Hydra group of the metric's name."""
-    import dataclasses
-
-    from hydra.core.config_store import ConfigStore
-
-    out = []
-    for metric in _outside():
-        defaults = {f.name: getattr(metric.Params(), f.name) for f in dataclasses.fields(metric.Params)}
-        ConfigStore.instance().store(group=metric.block, name="default", node=defaults)
-        if not any(o.lstrip("+").startswith(f"{metric.block}=") for o in overrides):
-            out.append(f"+{metric.block}=default")
-    return out
-
-
-def _help(verb: str) -> str:
-    """What a verb does and all its settings with their defaults, as its configuration file says them."""
-    from jaxeval.io.spec import conf_dir
-
-    def told(path: Path) -> tuple[list[str], list[str]]:
-        """The comment at the top, and the settings, without what is Hydra's."""
-        lines = path.read_text(encoding="utf-8").splitlines()
-        first = next(k for k, line in enumerate(lines) if not line.startswith("#"))
-        settings, ours = [], True
-        for line in lines[first:]:
-            if line[:1].strip():
-                ours = not line.startswith(("defaults:", "hydra:"))
-            settings += [line] if ours and line.strip() else []
-        return [line.removeprefix("#").removeprefix(" ") for line in lines[:first]], settings
-
-    file = conf_dir() / f"{verb}.yaml"
-    about, settings = told(file)
-    out = [*about, "", "settings (key=value), their defaults, and ??? where one must be given:", *settings]
-    for group, chosen in re.findall(r"^  - (\w+): (\w+)$", file.read_text(encoding="utf-8"), re.MULTILINE):
-        if chosen == "null":
-            names = ", ".join(sorted(p.stem for p in (conf_dir() / group).glob("*.yaml")))
-            out += [f"{group}: null               # one of {names}"]
-        else:
-            about, inner = told(conf_dir() / group / f"{chosen}.yaml")
-            out += [f"{group}:{' ' * 18}# {' '.join(about)}", *(f"  {line}" for line in inner)]
-    if verb == "score":
-        import dataclasses
-
-        for metric in _outside():
-            first = (metric.Params.__doc__ or "").strip().splitlines()
-            out.append(f"{metric.block}:{' ' * 18}# {first[0] if first else metric.name}")
-            out += [f"  {f.name}: {getattr(metric.Params(), f.name)}" for f in dataclasses.fields(metric.Params)]
-    return "\n".join(out)
-
-
-def _as_text(verb: str, override: str, several: bool) -> str:
-    """The override, quoted where Hydra would read a path or a name as something else, or not at all."""
-    key, equals, value = override.partition("=")
-    name = key.lstrip("+")
-    if verb == "rollout" and name in LISTS and "," in value and value[0] not in "[{'\"" and not several:
-        return f"{key}=[{value}]"
-    paths = () if verb == "rollout" else PATHS  # its episodes are a number
-    ours = name in paths or name in TEXTS.get(verb, ()) or name.startswith(("records.", "columns."))
-    if not equals or override.startswith("-") or not ours:
-        return override
-    if several and "," in value and value[0] not in "[{'\"" and not Path(value).exists():
-        return f"{key}={','.join(map(_quoted, value.split(',')))}"
-    return f"{key}={_quoted(value)}"
-
-
-def _quoted(value: str) -> str:
-    """The value as Hydra's grammar reads it as text; lists and {key: value} element by element; null stays null."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    if "${" in value or value[:1] in "'\"":
-        return value
-    if flat := re.fullmatch(r"\[([^][{}'\"]*)\]", value):
-        return f"[{','.join(map(_quoted, flat[1].split(',')))}]"
-    if flat := re.fullmatch(r"\{([^][{}'\"]*)\}", value):
-        parts = (part.partition(":") for part in flat[1].split(","))
-        return f"{{{','.join(k + colon + _quoted(v) for k, colon, v in parts)}}}"
-    try:
-        parsed = OverridesParser.create().parse_override(f"x={value}")
-        read = parsed.value()
-        if read is None or read == value.strip() or isinstance(read, (list, dict)):
-            return value
-        if parsed.is_sweep_override() and not Path(value).exists():
-            return value
-    except HydraException:
-        if value[:1] in ("[", "{"):
-            return value
-    text = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value.strip())
-    return f"'{text}'"
 
 
 # ---------------------------------------------------------------------------------------------------------- settings
@@ -242,17 +160,6 @@ def _texts(told: dict[str, Any], key: str) -> list[str] | None:
     if bad := [v for v in values or () if isinstance(v, (list, dict)) or name_of(v) is None]:
         raise InputError(f"{key} holds {bad[0]!r}, expected names; give {key}=NAME or {key}=[NAME,NAME]")
     return None if values is None else [str(name_of(v)) for v in values]
-
-
-def _compilation_cache() -> None:
-    """Keep compiled code between runs; JAX_COMPILATION_CACHE_DIR moves it."""
-    import jax
-
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        jax.config.update("jax_compilation_cache_dir", str(home / "jaxeval"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 
 def _required(config: Any, *keys: str) -> None:
@@ -463,6 +370,7 @@ def _rollout(config: Any) -> int:
 
     from omegaconf import OmegaConf
 
+    from jaxeval.cli_words import LISTS
     from jaxeval.io.errors import InputError
     from jaxeval.io.spec import task_names
     from jaxeval.run import rollout as run

@@ -22,7 +22,7 @@ from typing import Any
 
 from jaxeval.io.errors import InputError
 from jaxeval.io.outcome_counts import is_counts, rows_of_counts, with_stages
-from jaxeval.io.tables import NAMES, SUFFIXES, Table, few, name_of, read_table
+from jaxeval.io.tables import NAMES, QUANTITIES, SUFFIXES, Table, few, name_of, read_table, written_apart
 
 BUNDLED = "bundled:"
 SUCCESS = ("success_at_end", "success_once")
@@ -31,7 +31,6 @@ ALIASES = {
     "success": "success_at_end", "train_seed": "training_seed", "model_seed": "training_seed", "episode_id": "episode",
 }  # fmt: skip
 """Other names of columns, taken where the column itself is not there."""
-NUMBERS = ("speed", "told_speed", "Q")
 COUNTS, STAGE_COUNTS, CAUSE_COUNTS = "matched_outcomes.csv", "stage_counts.csv", "cause_counts.csv"
 """A folder with a table of the first name is published counts, not rows."""
 
@@ -92,7 +91,8 @@ def read_records(where: Where, *, columns: Mapping[str, str] | None = None, name
 
     ``columns`` names columns that are called something else in the files: {"policy": "group"}. A row with a cell that
     cannot be is left out, and so is a file of a folder that holds no records; ``refused`` tells which. Policies, tasks,
-    causes, episodes, seeds and what names a start are text, the same from every format; so are columns in ``names``.
+    causes, episodes, seeds and what names a start are text, the same from every format; so are columns in ``names``,
+    and those in which one number is written in two ways (`tables.written_apart`).
 
     Raises:
         InputError: nothing there, no file that can be read, or no column that says which policy it was.
@@ -102,7 +102,9 @@ def read_records(where: Where, *, columns: Mapping[str, str] | None = None, name
     refused: list[str] = []
     notes: list[str] = []
     text = {*NAMES, *names, *(old for new, old in (columns or {}).items() if new in NAMES)}
-    for policy, path, alone in _files(where):
+    files = list(_files(where))
+    text |= written_apart(path for _, path, _ in files)
+    for policy, path, alone in files:
         try:
             table = read_table(path, names=text)
             made = _records(table, policy, columns or {}, notes)
@@ -254,7 +256,7 @@ def _put_right(row: dict[str, Any], odd: Counter[tuple[str, str]]) -> Fault | No
             continue
         if key in NAMES:
             row[key] = name_of(value)
-        elif key in NUMBERS:
+        elif key in QUANTITIES:
             number = row[key] = _number(value)
             if number is None:
                 hint = "correct the cell" + ("" if key == "Q" else ", or rename the column and name it with by=...")

@@ -6,12 +6,13 @@ import csv
 import json
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
+from jaxeval.io.text_tables import number
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
 """Files that `read_table` reads."""
@@ -23,6 +24,8 @@ NAMES = (
     "initial_condition_id", "initial_condition_hash", *SEEDS,
 )  # fmt: skip
 """Columns of names: text in every format, as it is written. As numbers 1.1 and 1.10 would be one, and 007 be 7."""
+QUANTITIES = ("speed", "told_speed", "Q")
+"""Columns of numbers however they are written: 0.5 and 0.50 are one speed."""
 DELIMITERS = {".csv": ",;\t|", ".tsv": "\t,;|"}
 """What may stand between cells, the first where the line of column names holds it."""
 TOLD_N = 3
@@ -64,8 +67,9 @@ def read_table(path: str | Path, *, names: Collection[str] = NAMES) -> Table:
     """The table in a file.
 
     Cells of text files get the type that their whole column allows: integers, else floats, else true/false, else text;
-    an empty cell is None, and so is NaN. Columns in ``names`` are text in every format (`name_of`). Columns that hold
-    lists are left out. A CSV may have semicolons, tabs or bars for commas, and a TSV likewise.
+    an empty cell is None, and so is NaN. Columns in ``names`` are text in every format (`name_of`); `written_apart`
+    finds those that should be too. Columns that hold lists are left out. A CSV may have semicolons, tabs or bars for
+    commas, and a TSV likewise.
 
     Raises:
         InputError: no such file, a Git-LFS pointer, not a table, or not a row in it.
@@ -101,7 +105,46 @@ def _parquet(path: Path, names: Collection[str]) -> Table:
     return Table(path, columns, rows, tuple(f"row {k}" for k in range(1, len(rows) + 1)))
 
 
+def written_apart(paths: Iterable[str | Path]) -> set[str]:
+    """Columns that hold versions or the like: in these files one number stands there in two ways, as 1.1 and 1.10 do.
+
+    As numbers the two would be one. They are columns of CSV and TSV files, also of several together; a column that is
+    text in one file is text in all. Whole numbers with and without a point are one (1 and 1.0), and so are QUANTITIES.
+    A file that cannot be read says nothing here.
+    """
+    ways: dict[tuple[str, float], set[str]] = {}
+    words: set[str] = set()
+    numbers: set[str] = set()
+    for path in map(Path, paths):
+        if path.suffix.lower() not in DELIMITERS:
+            continue
+        try:
+            columns, body, _ = _cells(path)
+        except InputError:
+            continue
+        for c, name in enumerate(columns):
+            known = {cell for _, row in body if (cell := row[c].strip()) and cell.lower() not in TRUTH}
+            try:
+                read = {cell: number(cell) for cell in known}
+            except ValueError:
+                words.add(name)
+                continue
+            numbers |= {name} if read else set()
+            for cell, value in read.items():
+                ways.setdefault((name, value), set()).add(re.sub(r"\.0*$", "", cell))
+    apart = {name for (name, _), texts in ways.items() if len(texts) > 1}
+    return (apart | (words & numbers)) - set(QUANTITIES)
+
+
 def _text(path: Path, names: Collection[str]) -> Table:
+    columns, body, refused = _cells(path)
+    typed = [_typed(name, [row[c] for _, row in body], names) for c, name in enumerate(columns)]
+    rows = tuple(dict(zip(columns, row, strict=True)) for row in zip(*typed, strict=True))
+    return Table(path, columns, rows, tuple(f"line {n}" for n, _ in body), few(path, refused))
+
+
+def _cells(path: Path) -> tuple[tuple[str, ...], list[tuple[int, list[str]]], list[str]]:
+    """Column names, (line, cells) of every whole row, and sentences about the others, of a CSV or TSV file."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             delimiter = _delimiter(path, next((line for line in file if line.strip()), ""))
@@ -122,10 +165,7 @@ def _text(path: Path, names: Collection[str]) -> Table:
         for n, row in body
         if len(row) != len(columns)
     ]
-    body = [(n, row) for n, row in body if len(row) == len(columns)]
-    typed = [_typed(name, [row[c] for _, row in body], names) for c, name in enumerate(columns)]
-    rows = tuple(dict(zip(columns, row, strict=True)) for row in zip(*typed, strict=True))
-    return Table(path, columns, rows, tuple(f"line {n}" for n, _ in body), few(path, refused))
+    return columns, [(n, row) for n, row in body if len(row) == len(columns)], refused
 
 
 def _delimiter(path: Path, head: str) -> str:

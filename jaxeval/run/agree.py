@@ -21,7 +21,7 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.io.records import ALIASES, truth_of
 from jaxeval.io.records import SUCCESS as RECORDED
-from jaxeval.io.tables import Table, read_table
+from jaxeval.io.tables import NAMES, Table, read_table, written_apart
 from jaxeval.metrics.registry import all_metrics, direction_of
 from jaxeval.report.agreement import ALL, OVERALL, SUCCESSES, Agreed, AgreementRow
 from jaxeval.run.holdouts import coefficients, compiled, filled, held_out, listed
@@ -101,7 +101,8 @@ def agree(
     files = [metrics] if isinstance(metrics, (str, Path)) else list(metrics)
     if not files:
         raise InputError("metrics is empty, expected at least one table of scores; give metrics=FILE")
-    tables = [read_table(f) for f in files]
+    names = {*NAMES, *(written_apart(files) & {holdout, *given})}
+    tables = [read_table(f, names=names) for f in files]
     notes = [sentence for t in tables for sentence in t.refused]
     rated = None if ratings is None else read_table(ratings)
     notes += [] if rated is None else list(rated.refused)

@@ -14,7 +14,7 @@ from jaxeval.io.records import STAGE, SUCCESS, Records, Where, read_records
 from jaxeval.report.comparison import BETWEEN, Comparison
 from jaxeval.run import compare_estimates as E
 from jaxeval.run import compare_seeds as S
-from jaxeval.run.compare_cells import Cell, Runs, cells_of, chosen_success, conditions_of, told_at
+from jaxeval.run.compare_cells import Cell, Runs, cells_of, chosen_success, conditions_of, level_of, told_at
 from jaxeval.stats.estimate import Estimate, Status
 
 SUCCEEDED, UNKNOWN = "success", "unknown"
@@ -295,6 +295,7 @@ def _decreases(cells: Sequence[Cell], by: str, ends: tuple[Any, Any], settings: 
         rest = tuple((k, v) for k, v in cell.at.items() if k != by)
         groups.setdefault((cell.b.policy, cell.task, *rest), []).append(cell)
     levels = list(dict.fromkeys(cell.at[by] for cell in cells if cell.at[by] is not None))
+    ends = level_of(levels, ends[0]), level_of(levels, ends[1])
     for name, end in zip(("nominal", "last"), ends, strict=True):
         if end is not None and end not in levels:
             found = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in levels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -11,6 +12,8 @@ from typing import Any, Literal
 from jaxeval.io.errors import InputError
 from jaxeval.io.pairing import Pairing, pair_runs
 from jaxeval.io.records import SUCCESS, Records, without_repeats
+from jaxeval.io.tables import name_of
+from jaxeval.io.text_tables import number
 from jaxeval.stats.estimate import PairCounts
 
 PAIRINGS = ("required", "auto", "none")
@@ -123,6 +126,21 @@ class Cell:
 def told_at(at: Mapping[str, Any]) -> list[str]:
     """A condition in words: ["speed 2", "told_speed 1"]."""
     return [f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in at.items()]
+
+
+def level_of(levels: Sequence[Any], told: Any) -> Any:
+    """The level that somebody means by a text or a number: the same, else of the same name, else the same number.
+
+    >>> level_of(["1.1", "1.10"], "1.10"), level_of([0.5, 1.1], "1.10"), level_of(["1.1", "1.10"], 1.1)
+    ('1.10', 1.1, '1.1')
+    """
+    if told is None:
+        return None
+    found = [v for v in levels if v == told] or [v for v in levels if name_of(v) == name_of(told)]
+    if not found and isinstance(told, str):
+        with suppress(ValueError):
+            found = [v for v in levels if v == number(told)]
+    return found[0] if found else told
 
 
 def chosen_success(records: Records, policies: Sequence[str], wanted: str | None) -> tuple[str, str]:

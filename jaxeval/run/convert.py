@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.cleaning import clean as put_in_order
+from jaxeval.io.configurations import agreed
 from jaxeval.io.errors import InputError
 from jaxeval.io.lerobot_write import write_lerobot
 from jaxeval.io.source import Source
-from jaxeval.io.store import write_store
+from jaxeval.io.store import Store, write_store
 from jaxeval.io.store_write import atomic_folder
 from jaxeval.io.training import layout_of, shown, write_training
 from jaxeval.io.trajectories import write_tum
@@ -60,8 +61,9 @@ def convert(
     ``rename`` gives bodies other names, ``bodies`` keeps some (by their new names), ``task`` and ``group`` replace the
     recorded ones. With ``clean``, repeated and late stamps, joined recordings and long pauses are put in order and
     listed; without, an episode that has them is written as it is, and its findings say so. An episode that cannot be
-    written costs that episode. A training file (`io.training`) holds what the policy saw and did in episodes that
-    succeeded, nothing of bodies. `conversion.json`, in the folder or beside it, lists every change.
+    written costs that episode. A store keeps what the configurations of the stores it is made of agree in. A training
+    file (`io.training`) holds what the policy saw and did in episodes that succeeded, nothing of bodies.
+    `conversion.json`, in the folder or beside it, lists every change.
 
     Raises:
         InputError: an unknown kind, a body there is not, `out` exists or cannot be written, or nothing is left.
@@ -91,13 +93,24 @@ def convert(
     episodes = _converted(source, made, rename, kept, clean, task, group, progress)
     name = task or (source.tasks[0] if len(source.tasks) == 1 else "") or "unnamed"
     if to == "store":
-        write_store(out, _counted(episodes, made), task=name, precision=precision, overwrite=overwrite)  # type: ignore[arg-type]
+        told: list[tuple[Path, dict[str, Any]]] = [(p.path, _configuration(p)) for p in source.parts]
+        configuration, differ = agreed(told)
+        made.actions += differ
+        write_store(
+            out,
+            _counted(episodes, made),
+            task=name,
+            configuration=configuration,
+            precision=precision,  # type: ignore[arg-type]
+            overwrite=overwrite,
+        )
     elif to == "lerobot":
         made.actions += write_lerobot(out, list(_counted(episodes, made)), fps=fps, task=task)
     elif to == "training":
         demonstrations, layout = _counted(shown(episodes, made.left_out), made), layout_of(source.parts)
-        told = {"source_hash": source.hash}
-        write_training(out, demonstrations, task=name, layout=layout, told=told, overwrite=overwrite)
+        write_training(
+            out, demonstrations, task=name, layout=layout, told={"source_hash": source.hash}, overwrite=overwrite
+        )
     else:
         with atomic_folder(out, replace=overwrite) as folder:
             for e in _counted(episodes, made):
@@ -106,6 +119,11 @@ def convert(
                 raise InputError(f"{out}: there is no episode to write, expected at least 1; check what was read")
     _record(made)
     return made
+
+
+def _configuration(part: Any) -> dict[str, Any]:
+    """What a store keeps of how its episodes were made; a file keeps nothing of it."""
+    return part.meta["configuration"] if isinstance(part, Store) else {}
 
 
 def _absent(source: Source, absent: Sequence[str], known: Sequence[str]) -> str:

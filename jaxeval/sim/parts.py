@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jaxeval.io.configurations import add_configuration
 from jaxeval.io.errors import InputError
 from jaxeval.io.store import Compression, Store, append_store, open_store, write_store
 from jaxeval.types import Episode
@@ -104,6 +105,16 @@ class Parts:
         self._same(self.out, store.meta["configuration"].get("rollout"))
         return set(store.column("episode_id").tolist())
 
+    def succeeded(self, ids: Collection[str]) -> int:
+        """How many of these episodes are finished and succeeded, in the store or beside it."""
+        kept = [json.loads(part.read_text())["configuration"] for part in self._kept()]
+        wins = {told["episode_id"] for told in kept if told["success"]}
+        if self._begun():
+            store = open_store(self.out)
+            columns = (store.column(c).tolist() for c in ("episode_id", "success_at_end"))
+            wins |= {name for name, success in zip(*columns, strict=True) if success}
+        return len(wins & set(ids))
+
     def collect(
         self, parts: Sequence[str], configuration: dict[str, Any] | None, compression: Compression
     ) -> tuple[Store, dict[str, Outcome]]:
@@ -113,7 +124,7 @@ class Parts:
         """
         finished = (open_store(self.folder / part).read()[0] for part in parts)
         if self._begun():
-            append_store(self.out, finished)
+            add_configuration(append_store(self.out, finished), configuration or {})
         else:
             if self.out.exists():
                 self.out.rmdir()

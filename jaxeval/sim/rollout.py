@@ -312,7 +312,7 @@ def rollout(
         waiting = [job for job in todo if not parts.finished(setting.part_of(job))]
         if waiting:
             setting.require()
-        done = len(jobs) - len(waiting)
+        done = len(jobs) - len(waiting), parts.succeeded(ids.values()) if waiting else 0
         for _ in _run(setting, setting.batches(waiting), parts, processes_n, progress, done):
             pass
         store, outcomes = parts.collect([setting.part_of(job) for job in todo], configuration, setting.compression)
@@ -333,14 +333,17 @@ def _run(
     parts: Parts,
     processes_n: int,
     progress: bool,
-    done: int,
+    earlier: tuple[int, int],
 ) -> Iterator[Outcome]:
-    """Run all batches and say how their episodes went as they end, in whatever order."""
+    """Run all batches and say how their episodes went as they end, in whatever order; ``earlier``: done, succeeded."""
     from tqdm import tqdm
 
+    done, kept = earlier
     total = done + sum(map(len, batches))
-    bar = tqdm(total=total, initial=done, desc=f"{setting.task}: episodes", disable=not progress or not batches)
-    kept = 0
+    postfix = {"postfix": f"{kept} succeeded"} if done else {}
+    bar = tqdm(
+        total=total, initial=done, desc=f"{setting.task}: episodes", disable=not progress or not batches, **postfix
+    )
     work = partial(setting.work, parts)
     alone = processes_n <= 1 or len(batches) <= 1
     with bar:

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
+
+from jaxeval.io.compile_cache import keep_compiled_code
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
@@ -76,13 +77,7 @@ def begin_worker() -> None:
 
     threading.Thread(target=follow, daemon=True).start()
 
-    import jax
-
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-        jax.config.update("jax_compilation_cache_dir", str(home / "jaxeval"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    keep_compiled_code()
 
 
 def begin_maniskill_worker() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import pickle
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def test_four_ranges_of_an_unpickled_plan_are_the_rows_of_one_run(stores: list[P
     whole = plan.score(source)
     again: ScorePlan = pickle.loads(pickle.dumps(plan))
     cuts = [0, 3, 6, 9, 12]  # the second range begins in one store and ends in the other
-    parts = [again.score(source, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    parts = [again.score(source, a, b) for a, b in pairwise(cuts)]
     merged = merge(parts[::-1])
     assert merged.n == 12 and merged.metrics == tuple(METRICS)
     same(whole, merged, 1e-6)
