@@ -18,7 +18,7 @@ VERBS = {
     "propose": "a task spec from demonstrations, to edit",
     "rollout": "run a policy in ManiSkill or MuJoCo and keep what it did",
     "video": "an episode of a MuJoCo rollout, as a film and pictures",
-    "compare": "success of two or more policies from the same starts, cell by cell",
+    "compare": "success, or any number, of two or more policies from the same starts, cell by cell",
     "plan": "how many episodes an evaluation needs",
     "agree": "raters with each other, metrics with raters or with success",
 }
@@ -417,17 +417,19 @@ def _compare(config: Any) -> None:
 
     from jaxeval.io.errors import InputError
     from jaxeval.io.records import read_records
+    from jaxeval.report import comparison_values as V
     from jaxeval.report.comparison import printed, write_comparison
     from jaxeval.run import compare as run
     from jaxeval.run.score import open_folder
 
     _required(config, "records", "a", "b")
     told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    judged: dict[str, Any] = {k: _number(told, k) for k in ("level", "margin")}
+    judged: dict[str, Any] = {k: _number(told, k) for k in ("level", "margin") if told[k] is not None or k == "level"}
     judged |= {k: _whole(told, k) for k in ("resamples_n", "seed")}
-    settings = run.Settings(**judged, correction=_text(told, "correction", needed=True)).check()  # type: ignore[arg-type]
-    given: dict[str, Any] = {k: _text(told, k) for k in ("by", "success")}
-    given |= {k: _text(told, k, needed=True) for k in ("pairing", "pair_on")}
+    given: dict[str, Any] = {k: _text(told, k) for k in ("by", "success", "value")}
+    given |= {k: _text(told, k, needed=True) for k in ("better", "pairing", "pair_on")}
+    settings = run.Settings(**judged, correction=_text(told, "correction", needed=True))  # type: ignore[arg-type]
+    settings.check(of_rates=given["value"] is None)
     if bad := [k for k in ("nominal", "last") if isinstance(told[k], (list, dict))]:
         raise InputError(f"{bad[0]} is {told[bad[0]]!r}, expected one level of `by`; correct the setting")
     columns = told["columns"] or {}
@@ -447,6 +449,10 @@ def _compare(config: Any) -> None:
         print(f"left out: {more} more, see the report", file=sys.stderr)
     for note in made.notes:
         print(f"note: {note}", file=sys.stderr)
+    if isinstance(made, V.ValueComparison):
+        print(V.printed(made))
+        print(f"report: {V.write_value_comparison(made, open_folder(out))}")
+        return
     print(printed(made))
     print(f"report: {write_comparison(made, open_folder(out))}")
 

@@ -18,7 +18,7 @@ OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.")
 """Settings whose keys are the person's own names."""
 PATHS = ("episodes", "records", "ratings", "metrics", "reference", "scores", "spec", "out")
 TEXTS = {
-    "compare": ("a", "b", "by", "conditions", "success", "pairing", "pair_on"),
+    "compare": ("a", "b", "by", "conditions", "success", "value", "better", "pairing", "pair_on"),
     "agree": ("columns", "lower", "success", "holdout", "given"),
     "video": ("episode", "camera"),
     "convert": ("task_name", "group", "bodies"),
