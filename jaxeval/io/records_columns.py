@@ -1,69 +1,50 @@
-"""What the columns of records mean: name, unit, which direction is better, in words.
+"""What columns of records and `scores.parquet` mean: those that no metric owns stand here, others in the registry.
 
-`COLUMNS` are those that no metric owns. Columns of metrics belong to whoever computes them: a lookup that knows some is
-given to `add_lookup`, and is asked for what is not here. Nothing is guessed from a name: where nobody says which
-direction is better, `direction_of` is None.
+Nothing is guessed from a name: where nobody says which direction is better, `direction_of` is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
+
+from jaxeval.metrics.registry import Column, described
 
 Direction = Literal["higher", "lower"]
 
-
-@dataclass(frozen=True)
-class ColumnMeaning:
-    """A column. ``unit`` is "" where it has none; ``direction``: which is better, None where neither is."""
-
-    name: str
-    meaning: str
-    unit: str = ""
-    direction: Direction | None = None
-
-
-COLUMNS: dict[str, ColumnMeaning] = {
-    c.name: c
-    for c in (
-        ColumnMeaning("success_once", "whether the episode succeeded at any moment", direction="higher"),
-        ColumnMeaning("success_at_end", "whether the episode had succeeded when it ended", direction="higher"),
-        ColumnMeaning("speed", "execution speed, of nominal"),
-        ColumnMeaning("told_speed", "execution speed that the policy was told, of nominal"),
-        ColumnMeaning("length", "frames of the episode", "frames"),
-        ColumnMeaning("seed", "seed of the environment"),
-        ColumnMeaning("training_seed", "seed with which the policy was trained"),
-        ColumnMeaning("episode", "name or number of the episode"),
-    )
-}
-"""Columns that no metric owns, by name."""
-
-Lookup = Callable[[str], ColumnMeaning | None]
-_LOOKUPS: list[Lookup] = []
+OWN = (
+    Column("episode", "text", meaning="name or number of the episode"),
+    Column("task", "text", meaning="task that it was scored as"),
+    Column("group", "text", meaning="group that the source put it in"),
+    Column("findings", "text", meaning="codes of what was noticed about the recording"),
+    Column("length", "count", unit="frames", meaning="frames of the episode, invalid ones included"),
+    Column("success_once", "truth", direction="higher", meaning="whether the episode succeeded at any moment"),
+    Column("success_at_end", "truth", direction="higher", meaning="whether the episode had succeeded when it ended"),
+    Column("seed", "count", meaning="seed of the environment"),
+    Column("training_seed", "count", meaning="seed with which the policy was trained"),
+    Column("speed", meaning="execution speed, times nominal"),
+    Column("told_speed", meaning="execution speed that the policy was told, times nominal"),
+    Column("initial_condition_id", "text", meaning="which start it is: equal where starts were meant to be the same"),
+    Column("initial_condition_hash", "text", meaning="hash of the start: equal where starts were the same"),
+    Column("source", "text", meaning="file that it was read from"),
+)
+"""Columns that no metric owns."""
+_BY_NAME = {c.name: c for c in OWN}
 
 
-def add_lookup(lookup: Lookup) -> None:
-    """Ask this one too, after COLUMNS and the lookups before it; adding one again changes nothing."""
-    if lookup not in _LOOKUPS:
-        _LOOKUPS.append(lookup)
-
-
-def meaning_of(column: str) -> ColumnMeaning | None:
+def meaning_of(column: str) -> Column | None:
     """What a column means; None where nobody says.
 
-    >>> meaning_of("length").unit, meaning_of("my_number")
-    ('frames', None)
+    >>> meaning_of("length").unit, meaning_of("smoothness.path_m.reach").unit, meaning_of("my_number")
+    ('frames', 'm', None)
     """
-    told = (lookup(column) for lookup in (COLUMNS.get, *_LOOKUPS))
-    return next((meaning for meaning in told if meaning is not None), None)
+    return _BY_NAME.get(column) or described(column)
 
 
 def direction_of(column: str) -> Direction | None:
     """Which values of a column are better: "higher", "lower", or None where neither is or nobody says.
 
-    >>> direction_of("success_at_end"), direction_of("speed"), direction_of("my_number")
-    ('higher', None, None)
+    >>> direction_of("success_at_end"), direction_of("cost.cubeA | table"), direction_of("my_number")
+    ('higher', 'lower', None)
     """
     meaning = meaning_of(column)
-    return None if meaning is None else meaning.direction
+    return None if meaning is None else meaning.direction  # type: ignore[return-value]

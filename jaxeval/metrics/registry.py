@@ -256,12 +256,6 @@ def described(name: str, more: Iterable[Column] = ()) -> Column | None:
     return next((column for pattern, column in patterns if pattern.fullmatch(name)), None)
 
 
-def direction_of(name: str) -> str | None:
-    """Which is better in a column, "higher" or "lower"; None where neither is, or where nobody described it."""
-    column = described(name)
-    return None if column is None else column.direction
-
-
 def _index() -> tuple[dict[str, Column], list[tuple[re.Pattern[str], Column]]]:
     columns = [c for metric in all_metrics().values() for c in metric.columns]
     exact = {c.name: c for c in columns if "<" not in c.name}

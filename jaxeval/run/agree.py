@@ -21,8 +21,9 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.io.records import ALIASES, truth_of
 from jaxeval.io.records import SUCCESS as RECORDED
+from jaxeval.io.records_columns import direction_of
 from jaxeval.io.tables import NAMES, Table, read_table, written_apart
-from jaxeval.metrics.registry import all_metrics, direction_of
+from jaxeval.metrics.registry import all_metrics
 from jaxeval.report.agreement import ALL, OVERALL, SUCCESSES, Agreed, AgreementRow
 from jaxeval.run.holdouts import coefficients, compiled, filled, held_out, listed
 from jaxeval.stats.agreement import alpha_bootstrap, icc_2_1, icc_2_k

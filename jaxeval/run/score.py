@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.records_columns import OWN
 from jaxeval.io.source import Source
-from jaxeval.metrics.registry import Column, all_metrics, metric_named
+from jaxeval.metrics.registry import all_metrics, metric_named
 from jaxeval.run.score_plan import NOT_ASKED as NOT_ASKED
 from jaxeval.run.score_plan import ScorePlan, make_plan
 from jaxeval.run.score_plan import Scores as Scores
@@ -21,21 +22,6 @@ from jaxeval.run.scorers.stages import stages_table
 from jaxeval.types import Reference
 
 SCORES, ABOUT = "scores.parquet", "score.json"
-OWN = (
-    Column("episode", "text", meaning="id of the episode"),
-    Column("task", "text", meaning="task that it was scored as"),
-    Column("group", "text", meaning="group that the source put it in"),
-    Column("findings", "text", meaning="codes of what was noticed about the recording"),
-    Column("length", "count", meaning="frames, invalid ones included"),
-    Column("success_once", "truth", direction="higher", meaning="success at some frame, as recorded or judged"),
-    Column("success_at_end", "truth", direction="higher", meaning="success at the last frame, as recorded or judged"),
-    Column("seed", "count", meaning="seed of the episode"),
-    Column("speed", meaning="speed of the execution, times nominal"),
-    Column("initial_condition_id", "text", meaning="which start it is: equal where starts were meant to be the same"),
-    Column("initial_condition_hash", "text", meaning="hash of the start: equal where starts were the same"),
-    Column("source", "text", meaning="file that it was read from"),
-)
-"""Columns that no metric owns."""
 
 
 def score(
