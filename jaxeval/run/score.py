@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxeval.align import needed_joints, require_joints
+from jaxeval.io.attributes import PREFIX
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Source
 from jaxeval.metrics.geometric import GeometricParams
@@ -134,6 +136,9 @@ def score(
     bodies = tuple(dict.fromkeys(needed)) or source.bodies[:1]
     signals = tuple(dict.fromkeys(name for s in scorers for name in s.signals))
     joints = any(s.joints for s in scorers)
+    if reference is not None:
+        require_joints(reference.spec, source.joint_names, str(source.parts[0].path))
+        joints = joints or bool(needed_joints(reference.spec))
     stream = source.batches(bodies=bodies, episodes_n=batch_n, joints=joints, signals=signals)
     try:
         for rows, data in _with_progress(stream, source.n_episodes, progress):
@@ -226,7 +231,7 @@ def _columns(
     for name in ("length", "success_once", "success_at_end", "seed", "speed", "initial_condition_id",
                  "initial_condition_hash", "source"):  # fmt: skip
         columns.setdefault(name, table[name])  # stages judge success again
-    return columns
+    return columns | {name: values for name, values in table.items() if name.startswith(PREFIX)}
 
 
 def table(scores: Scores) -> str:
@@ -301,6 +306,8 @@ def _write(folder: Path, scores: Scores, about: dict[str, Any]) -> None:
     def array(name: str, values: list[Any]) -> Any:
         kinds = {type(v) for v in values} - {type(None)}
         plain = pa.string() if str in kinds else pa.bool_() if kinds == {bool} else pa.float64()
+        if kinds == {int} and name.startswith(PREFIX):
+            plain = pa.int64()
         return pa.array(list(values), types.get(name, plain))
 
     part = folder / f".{SCORES}.writing"

@@ -18,7 +18,7 @@ from jaxeval.io.errors import InputError
 from jaxeval.metrics import geometric as G
 from jaxeval.metrics.fused import FusedQuality, Tables, quality_by_tables, tables
 from jaxeval.report.words import direction_words, gate_words
-from jaxeval.run.fit import quick_jit
+from jaxeval.run.fit import align_to_spec, quick_jit
 from jaxeval.run.scorer import Batch, Measured, where
 from jaxeval.types import EpisodeBatch, Reference
 
@@ -44,9 +44,9 @@ def score_batch(
 ) -> tuple[FusedQuality, align.Alignment]:
     """(quality and parts, alignment) of a padded batch; ``made`` are :func:`jaxeval.metrics.fused.tables`."""
     aligned = align_to(batch, reference, bodies=bodies)
-    poses, success = jnp.asarray(batch.poses), jnp.asarray(batch.success)
-    quality = quality_by_tables(poses, aligned, success, made, reference=reference, params=params, bodies=bodies)
-    return quality, aligned
+    poses, success, valid = (jnp.asarray(x) for x in (batch.poses, batch.success, batch.valid))
+    told: dict[str, Any] = {"reference": reference, "params": params, "bodies": bodies, "valid": valid}
+    return quality_by_tables(poses, aligned, success, made, **told), aligned
 
 
 @cache
@@ -60,21 +60,32 @@ def _once() -> tuple[Callable[..., Tables], Callable[..., G.Departure]]:
 
 
 def align_to(batch: EpisodeBatch, reference: Reference, *, bodies: tuple[str, ...]) -> align.Alignment:
-    """Alignment of every episode of a batch with the sub-tasks of a reference."""
-    one = partial(
-        align.align_episode,
-        spec=reference.spec,
-        bodies=bodies,
-        bins_n=reference.bins_n,
-        mean_duration_s=reference.duration_s,
-    )
-    signals = (batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
-    return jax.vmap(one)(*(jnp.asarray(x) for x in signals))
+    """Alignment of every episode of a batch of these bodies with the sub-tasks of a reference."""
+    G.require_columns(batch.poses.shape[2], bodies)
+    batch = dataclasses.replace(batch, bodies=bodies)
+    told: dict[str, Any] = {"spec": reference.spec, "bins_n": reference.bins_n}
+    return align_to_spec(batch, mean_duration_s=reference.duration_s, **told)
 
 
 def align_alone(data: EpisodeBatch, reference: Reference, *, bodies: tuple[str, ...]) -> align.Alignment:
     """:func:`align_to` where no quality is asked for: for motion by sub-task."""
-    return _quick_alignment()(dataclasses.replace(data, joints=None), reference, bodies=bodies)
+    return _quick_alignment()(of_bodies(data, bodies, reference), reference, bodies=bodies)
+
+
+def of_bodies(data: EpisodeBatch, bodies: tuple[str, ...], reference: Reference) -> EpisodeBatch:
+    """The batch with these bodies and no others, and with joints and signals only where alignment looks at them."""
+    order = [data.bodies.index(b) for b in bodies]
+    same = data.bodies == bodies
+    joints = data.joints if align.needed_joints(reference.spec) else None
+    return dataclasses.replace(
+        data,
+        poses=data.poses if same else data.poses[:, :, order],
+        valid=data.valid if same else data.valid[:, :, order],
+        bodies=bodies,
+        joints=joints,
+        joint_names=() if joints is None else data.joint_names,
+        signals={},
+    )
 
 
 @cache
@@ -86,13 +97,13 @@ class GeometricScorer:
     """Q of every episode; with ``frames_to``, the cost of every frame into `frame_costs.parquet` there."""
 
     name = "geometric"
-    joints, signals = False, ()
+    signals = ()
 
     def __init__(
         self, reference: Reference, params: G.GeometricParams, present: tuple[str, ...], frames_to: Path | None
     ) -> None:
         self.reference, self.params = reference, params.check()
-        self.bodies = scored_bodies(reference, present)
+        self.bodies, self.joints = scored_bodies(reference, present), bool(align.needed_joints(reference.spec))
         self.skipped = tuple(p.name for p in reference.pairs if p.a not in self.bodies or p.b not in self.bodies)
         fold, self._explain = _once()
         self.made = fold(reference, self.params, bodies=self.bodies)
@@ -120,9 +131,7 @@ class GeometricScorer:
 
     def _own(self, data: EpisodeBatch) -> EpisodeBatch:
         """The batch with the bodies that Q is compiled for, and no others."""
-        order = [data.bodies.index(b) for b in self.bodies]
-        poses = data.poses if data.bodies == self.bodies else data.poses[:, :, order]
-        return dataclasses.replace(data, poses=poses, bodies=self.bodies, joints=None)
+        return of_bodies(data, self.bodies, self.reference)
 
     def measure(self, batch: Batch) -> Measured:
         """What `columns` needs of each episode."""
@@ -164,6 +173,13 @@ class GeometricScorer:
             columns[f"sub_task_cost.{sub_task.name}"] = where(got["sub_task_cost"][:, p].astype(float), ok)
             ends = where(got["ended_s"][:, p].astype(float), ok & got["reached"][:, p])
             columns[f"sub_task_end_s.{sub_task.name}"] = ends
+        known = np.array([r is None for r in refused])
+        for j, name in enumerate(pairs):
+            columns[f"coverage.{name}"] = where(
+                got["pair_coverage"][:, j].astype(float), known & (name not in self.skipped)
+            )
+        for i, name in enumerate(self.bodies):
+            columns[f"coverage.{name}"] = where(got["body_coverage"][:, i].astype(float), known)
         return columns | {
             "worst_sub_task": where([spec.sub_tasks[int(p)].name for p in got["worst_sub_task"]], judged),
             "worst_pair": where([pairs[int(j)] for j in got["worst_pair"]], judged),
@@ -180,7 +196,8 @@ def _passed_over(reference: Reference, bodies: tuple[str, ...]) -> tuple[str, ..
 
 
 def _small(quality: FusedQuality, aligned: align.Alignment, worst: G.Departure) -> dict[str, Any]:
-    kept = ("q", "gate_free", "gate_code", "gate_index", "status", "pair_cost", "sub_task_cost")
+    kept = ("q", "gate_free", "gate_code", "gate_index", "status", "pair_cost", "sub_task_cost",
+            "pair_coverage", "body_coverage")  # fmt: skip
     where = ("worst_frame", "worst_pair", "worst_sub_task")
     return (
         {name: getattr(quality, name) for name in kept + where}

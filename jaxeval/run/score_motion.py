@@ -68,12 +68,13 @@ class SmoothnessScorer:
             labels = np.where(bins >= 0, bins // self.bins_n, -1).astype(np.int32)
         data = batch.data
         motion = compiled(_motion, self.small, "sub_tasks_n")
-        args = (poses, data.time_s, data.valid, labels, self.params)
+        valid = batch.valid(self.body)
+        args = (poses, data.time_s, valid, labels, self.params)
         quality, speed = motion(*args, sub_tasks_n=len(self.sub_tasks))
         out: Measured = {}
         for kind, motion in (("whole", quality.whole), ("part", quality.sub_tasks)):
             out |= {f"{kind}.{k}": np.asarray(v)[:n] for k, v in vars(motion).items()}
-        out |= {f"{FRAME}{axis}_m": poses[:n, :, 4 + i] for i, axis in enumerate("xyz")}
+        out |= {f"{FRAME}{axis}_m": np.where(valid, poses[..., 4 + i], np.nan)[:n] for i, axis in enumerate("xyz")}
         return out | {f"{FRAME}speed_m_s": np.asarray(speed)[:n], f"{FRAME}sub_task": labels[:n]}
 
     def columns(self, measured: Measured, refused: Sequence[str | None]) -> dict[str, list[Any]]:
@@ -200,13 +201,13 @@ class KinematicScorer:
             assert data.joints is not None
             q = data.joints[:, :, self.index]
             finite = np.asarray(np.isfinite(q).all(axis=-1))
-            q, valid, reached = np.where(finite[..., None], q, 0.0), np.asarray(data.valid) & finite, finite
+            q, valid, reached = np.where(finite[..., None], q, 0.0), np.asarray(data.frame_valid) & finite, finite
         else:
             poses = np.asarray(batch.body(self.bodies[0]), np.float32)
             solved = compiled(_solve, self.small)(
                 self.robot, poses, self.base, p.position_tolerance_m, p.rotation_tolerance_rad
             )
-            q, valid, reached = np.asarray(solved.joints), np.asarray(data.valid), np.asarray(solved.converged)
+            q, valid, reached = np.asarray(solved.joints), batch.valid(self.bodies[0]), np.asarray(solved.converged)
         quality = compiled(_kinematics, self.small)(
             self.robot, q, data.time_s, valid, reached, self.pool, p.torque_length_m
         )
@@ -296,13 +297,15 @@ class TrackingScorer:
     def measure(self, batch: Batch) -> Measured:
         """Tracking quality of every pair ("NAME|quantity"), translation error of every frame."""
         data, n, out = batch.data, batch.n, {}
-        due = np.zeros(data.valid.shape, bool)
-        due[:n] = np.arange(data.valid.shape[1]) < batch.length[:, None]
+        due = np.zeros(data.frame_valid.shape, bool)
+        due[:n] = np.arange(data.frame_valid.shape[1]) < batch.length[:, None]
         for (estimate, truth), (shape, symmetry) in zip(self.tracks, self.shapes, strict=True):
             points = jnp.asarray(_points(shape), data.poses.dtype)
             scale = jnp.asarray(se3.scale_matrix(se3.surface_second_moment(shape)), data.poses.dtype)
             a, b = batch.body(estimate), batch.body(truth)
-            args = (a, b, data.time_s, data.valid, due, points, scale, self.params)
+            # a frame in which the truth was not seen can tell nothing of the estimate
+            told = due & (batch.valid(truth) | ~np.asarray(data.frame_valid))
+            args = (a, b, data.time_s, batch.valid(estimate, truth), told, points, scale, self.params)
             quality, masks = compiled(_tracks, self.small, "symmetry")(*args, symmetry=symmetry)
             found = {f"{k}_mean": v for k, v in quality.mean.items()}
             for k, v in quality.quantiles.items():
@@ -359,7 +362,7 @@ class MotionWriter:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        b, t = np.nonzero(batch.data.valid[: batch.n])
+        b, t = np.nonzero(batch.data.frame_valid[: batch.n])
         columns = {"episode": batch.rows[b], "frame": t.astype(np.int32), "t_s": batch.data.time_s[b, t].astype(float)}
         columns |= {name.removeprefix(FRAME): values[b, t] for name, values in measured.items()}
         arrays = {k: pa.array(v, from_pandas=v.dtype.kind == "f") for k, v in columns.items()}

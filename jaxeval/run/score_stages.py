@@ -97,7 +97,7 @@ class StageScorer:
             T_world_hand=batch.body(HAND),
             finger_n=data.signals["fingertip_force"],
             receptacle_n=data.signals["receptacle_force"],
-            valid=data.valid,
+            valid=batch.valid(*self.bodies),
         )
         arm = data.signals["joint_velocity"][..., self.arm]
         run = compiled(_stages_and_motion, self.small)

@@ -35,6 +35,11 @@ class Batch:
         """Poses of one body, [B, T, 7]."""
         return self.data.poses[:, :, self.data.bodies.index(name)]
 
+    def valid(self, *names: str) -> np.ndarray:
+        """Frames in which all these bodies were seen, [B, T]."""
+        valid = np.asarray(self.data.valid)[:, :, [self.data.bodies.index(n) for n in names]]
+        return np.logical_and.reduce(valid, axis=2)
+
 
 class Scorer(Protocol):
     """One metric, or a family of them. It sees every batch once, in any order."""
