@@ -168,7 +168,8 @@ def make_case(
         EpisodeBatch(
             poses=np.ascontiguousarray(some.poses[pick][:, frames][:, :, columns]),
             time_s=time_s,
-            valid=some.valid[pick][:, frames],
+            valid=some.valid[pick][:, frames][:, :, columns],
+            frame_valid=some.frame_valid[pick][:, frames],
             gripper_width_m=some.gripper_width_m[pick][:, frames],
             success=some.success[pick],
             bodies=bodies,
@@ -217,7 +218,7 @@ def side_by_side(reference: Reference, *, quick: bool) -> list[dict[str, Any]]:
     parts_s = median_s(ours(many, _all_parts))
     rows.append(row("score with all parts", size, parts_s, unit="frame-pairs/s", amount=many.frame_pairs))
     plan = dataclasses.replace(make_plan(reference, open_source("bundled:stack_cube_tilt")), quick=False)
-    device, length = jax.tree.map(jnp.asarray, many.batch), many.batch.valid.sum(axis=1)
+    device, length = jax.tree.map(jnp.asarray, many.batch), many.batch.frame_valid.sum(axis=1)
     whole_s = median_s(lambda: list(plan.measure(device, length, False)))
     rows.append(row("align and score, all", size, whole_s, unit="frame-pairs/s", amount=many.frame_pairs))
     return rows
@@ -301,7 +302,7 @@ def compiling(reference: Reference) -> dict[str, Any]:
     enabled = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     jax.config.update("jax_enable_compilation_cache", False)
     start = time.perf_counter()
-    list(plan.measure(case.batch, case.batch.valid.sum(axis=1), False))
+    list(plan.measure(case.batch, case.batch.frame_valid.sum(axis=1), False))
     jax.config.update("jax_enable_compilation_cache", enabled)
     return row("compile", "B=64 T=256 J=5, one bucket", time.perf_counter() - start)
 

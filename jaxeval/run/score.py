@@ -158,8 +158,9 @@ def _write(folder: Path, scores: Scores, about: dict[str, Any]) -> None:
         column = scores.described.get(name) or own.get(name)
         if name in fixed or column is not None:
             return pa.array(values, fixed.get(name) or kinds[column.kind])  # type: ignore[union-attr]
-        known = {type(v) for v in values} - {type(None)}  # a fact that the recording brings along
-        return pa.array(values, pa.string() if str in known else pa.bool_() if known == {bool} else pa.float64())
+        known = {type(v) for v in values} - {type(None)}  # an attribute of the recording
+        plain = {frozenset((str,)): pa.string(), frozenset((bool,)): pa.bool_(), frozenset((int,)): pa.int64()}
+        return pa.array(values, plain.get(frozenset(known), pa.float64()))
 
     part = folder / f".{SCORES}.writing"
     try:

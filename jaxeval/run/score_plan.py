@@ -13,7 +13,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ from jaxeval.metrics.registry import (
     described,
     metric_named,
 )
-from jaxeval.run.fit import quick_jit
+from jaxeval.run.fit import align_to_spec, quick_jit
 from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
 from jaxeval.types import FINDINGS, TRACKING_FINDINGS, EpisodeBatch, Reference
 
@@ -174,7 +174,7 @@ class ScorePlan:
         aligned = None
         if self.reference is not None:
             own = _only(batch, Needs(bodies=self.aligned, joints=self.uses_joints))
-            aligned = _aligner(self.quick)(own, self.reference, joint_names=self.joint_names)
+            aligned = _aligner(self.quick)(own, self.reference)
         done: dict[str, dict[str, Any]] = {}
         for metric, params, need in zip(self.metrics, self.params, self.needs, strict=True):
             context = Context(
@@ -225,9 +225,7 @@ class ScorePlan:
     @property
     def uses_joints(self) -> bool:
         """Whether a sub-task of the reference ends by a joint."""
-        if self.reference is None:
-            return False
-        return any(u.kind == "joint_past" for s in self.reference.spec.sub_tasks for u in s.until)
+        return self.reference is not None and bool(align.needed_joints(self.reference.spec))
 
     def labels(self, need: Needs) -> dict[str, tuple[str, ...]]:
         """Names that ``<label>`` stands for in the columns of a metric."""
@@ -277,6 +275,8 @@ def make_plan(
             "reference; fit a reference of that task or give other episodes",
             code="other_task",
         )
+    if reference is not None:
+        align.require_joints(reference.spec, source.joint_names, str(source.parts[0].path))
     if isinstance(batch_n, bool) or not isinstance(batch_n, int) or batch_n < 1:
         raise InputError(f"batch_n is {batch_n!r}, expected a whole number from 1 on; correct the setting")
     names, everything = _chosen(chosen, reference, source.task)
@@ -393,13 +393,15 @@ def full_batch(rows: np.ndarray, batch: EpisodeBatch) -> tuple[int, EpisodeBatch
 
 def _only(batch: EpisodeBatch, need: Needs) -> EpisodeBatch:
     """The batch with what a metric declared and no more: then it is compiled for itself, whatever is beside it."""
-    bodies, poses = batch.bodies, batch.poses
+    bodies, poses, valid = batch.bodies, batch.poses, batch.valid
     if need.bodies and need.bodies != bodies:
-        poses = poses[:, :, [bodies.index(b) for b in need.bodies]]
-        bodies = need.bodies
+        order = [bodies.index(b) for b in need.bodies]
+        bodies, poses, valid = need.bodies, poses[:, :, order], valid[:, :, order]
     signals = {name: batch.signals[name] for name in need.signals}
-    joints = batch.joints if need.joints else None
-    return dataclasses.replace(batch, poses=poses, bodies=bodies, joints=joints, signals=signals)
+    joints, names = (batch.joints, batch.joint_names) if need.joints else (None, ())
+    return dataclasses.replace(
+        batch, poses=poses, valid=valid, bodies=bodies, joints=joints, joint_names=names, signals=signals
+    )
 
 
 @cache
@@ -410,21 +412,12 @@ def _compiled(f: Callable[..., Any], quick: bool) -> Callable[..., Any]:
 
 @cache
 def _aligner(quick: bool) -> Callable[..., align.Alignment]:
-    f = align_to
-    return quick_jit(f, static_argnames=("joint_names",)) if quick else jax.jit(f, static_argnames=("joint_names",))
+    return quick_jit(align_to) if quick else jax.jit(align_to)
 
 
-def align_to(batch: EpisodeBatch, reference: Reference, *, joint_names: tuple[str, ...] = ()) -> align.Alignment:
+def align_to(batch: EpisodeBatch, reference: Reference) -> align.Alignment:
     """Alignment of every episode of a batch with the sub-tasks of a reference."""
-    one = partial(
-        align.align_episode,
-        spec=reference.spec,
-        bodies=batch.bodies,
-        bins_n=reference.bins_n,
-        mean_duration_s=reference.duration_s,
-    )
-    signals = (batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
-    return jax.vmap(one)(*(jnp.asarray(x) for x in signals))
+    return align_to_spec(batch, spec=reference.spec, bins_n=reference.bins_n, mean_duration_s=reference.duration_s)
 
 
 def refusals(findings: Sequence[Sequence[str] | None]) -> list[str | None]:
@@ -480,7 +473,7 @@ class _FrameWriters:
             self._write(file)
             held = None
         if held is None:
-            b, t = np.nonzero(data.valid[:n])
+            b, t = np.nonzero(data.frame_valid[:n])
             columns = {"episode": rows[b], "frame": t.astype(np.int32), "t_s": data.time_s[b, t].astype(float)}
             self.pending[file] = held = (rows, columns | {"": np.stack([b, t])})
         b, t = held[1][""]

@@ -86,8 +86,9 @@ def measure(batch: EpisodeBatch, context: Context, params: G.GeometricParams) ->
     assert reference is not None and aligned is not None
     poses, bodies = jnp.asarray(batch.poses), batch.bodies
     quality = quality_by_tables(
-        poses, aligned, jnp.asarray(batch.success), made, reference=reference, params=params, bodies=bodies
-    )
+        poses, aligned, jnp.asarray(batch.success), made, reference=reference, params=params, bodies=bodies,
+        valid=jnp.asarray(batch.valid),
+    )  # fmt: skip
     ok = quality.status == G.STATUS_OK
     episode, frame = jnp.arange(poses.shape[0]), quality.worst_frame
     explain = jax.vmap(partial(G.explain_frame, found=made.found, reference=reference, bodies=bodies))
@@ -114,6 +115,8 @@ def measure(batch: EpisodeBatch, context: Context, params: G.GeometricParams) ->
         "cost.<pair>": known(jnp.where(jnp.asarray(scored)[None], quality.pair_cost, jnp.nan)),
         "sub_task_cost.<sub_task>": known(quality.sub_task_cost),
         "sub_task_end_s.<sub_task>": known(jnp.where(aligned.reached, aligned.ended_s, jnp.nan)),
+        "coverage.<pair>": jnp.where(jnp.asarray(scored)[None], quality.pair_coverage, jnp.nan),
+        "coverage.<body>": quality.body_coverage,
         "worst_sub_task": known(quality.worst_sub_task, judged, -1),
         "worst_pair": known(quality.worst_pair, judged, -1),
         "worst_frame": known(frame, judged, -1),
@@ -161,6 +164,8 @@ COLUMNS = (
     Column("cost.<pair>", direction="lower", meaning="part of the mean cost that this relation caused"),
     Column("sub_task_cost.<sub_task>", direction="lower", meaning="mean frame cost within this sub-task"),
     Column("sub_task_end_s.<sub_task>", unit="s", meaning="when this sub-task ended"),
+    Column("coverage.<pair>", direction="higher", meaning="share of frames in which both bodies of it were seen"),
+    Column("coverage.<body>", direction="higher", meaning="share of frames in which this body was seen"),
     Column("worst_sub_task", "text", meaning="sub-task that cost most", of="sub_task"),
     Column("worst_pair", "text", meaning="relation that cost most in it", of="pair"),
     Column("worst_frame", "count", meaning="frame in which that relation cost most"),

@@ -123,10 +123,10 @@ def measure(batch: EpisodeBatch, context: Context, params: KinematicSetting) -> 
         assert batch.joints is not None
         q = jnp.asarray(batch.joints)[:, :, np.asarray(arm.index)]
         finite = jnp.isfinite(q).all(axis=-1)
-        q, valid, reached = jnp.where(finite[..., None], q, 0.0), jnp.asarray(batch.valid) & finite, finite
+        q, valid, reached = jnp.where(finite[..., None], q, 0.0), jnp.asarray(batch.frame_valid) & finite, finite
     else:
         q, reached = _solve(robot, jnp.asarray(batch.poses)[:, :, 0], arm.base, p)
-        valid = jnp.asarray(batch.valid)
+        valid = jnp.asarray(batch.valid)[:, :, 0]
     limits = {k: jnp.asarray(getattr(robot, k), q.dtype) for k in ("lower", "upper", "velocity_limit")}
 
     def one(q: Any, time_s: Any, valid: Any, reached: Any) -> K.KinematicQuality:

@@ -54,7 +54,7 @@ def measure(batch: EpisodeBatch, context: Context, params: SmoothnessSetting) ->
     if context.aligned is not None and reference is not None:
         bins, sub_tasks_n = context.aligned.bins, len(reference.spec.sub_tasks)
         labels = jnp.where(bins >= 0, bins // reference.bins_n, -1).astype(jnp.int32)
-    rows = (poses, jnp.asarray(batch.time_s), jnp.asarray(batch.valid), labels)
+    rows = (poses, jnp.asarray(batch.time_s), jnp.asarray(batch.valid)[:, :, 0], labels)
 
     def one(row: tuple[Any, Any, Any, Any]) -> tuple[S.MotionQuality, Any]:
         poses, time_s, valid, labels = row
@@ -69,7 +69,7 @@ def measure(batch: EpisodeBatch, context: Context, params: SmoothnessSetting) ->
     out: Measured = {f"smoothness.{k}": v for k, v in vars(quality.whole).items()}
     out |= {f"smoothness.{k}.<sub_task>": v for k, v in vars(quality.sub_tasks).items() if sub_tasks_n}
     if context.frames:
-        out |= {f"{FRAME}{axis}_m": poses[:, :, 4 + i] for i, axis in enumerate("xyz")}
+        out |= {f"{FRAME}{axis}_m": jnp.where(rows[2], poses[:, :, 4 + i], jnp.nan) for i, axis in enumerate("xyz")}
         out |= {f"{FRAME}speed_m_s": speed, f"{FRAME}sub_task": labels}
     return out
 

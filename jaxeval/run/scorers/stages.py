@@ -89,7 +89,7 @@ def measure(batch: EpisodeBatch, context: Context, params: S.StageParams) -> Mea
         T_world_hand=jnp.asarray(batch.poses)[:, :, 1],
         finger_n=signals["fingertip_force"],
         receptacle_n=signals["receptacle_force"],
-        valid=jnp.asarray(batch.valid),
+        valid=jnp.asarray(batch.valid).all(axis=2),
     )
 
     def one(row: tuple[Any, Any, Any]) -> tuple[S.Stages, H.HandMotion, Any]:

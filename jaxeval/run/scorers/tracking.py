@@ -73,10 +73,13 @@ def _points(shape: Shape) -> np.ndarray:
 def measure(batch: EpisodeBatch, context: Context, params: TrackingSetting) -> Measured:
     """Tracking quality of every pair, translation error of every frame; see COLUMNS."""
     time_s, valid, poses = (jnp.asarray(x) for x in (batch.time_s, batch.valid, batch.poses))
+    frame_valid = jnp.asarray(batch.frame_valid)
     due = jnp.arange(valid.shape[1])[None] < jnp.asarray(context.length)[:, None]
     parts: list[Measured] = []
     for track in context.constants:
-        a, b = (poses[:, :, batch.bodies.index(name)] for name in (track.estimate, track.truth))
+        e, t = (batch.bodies.index(name) for name in (track.estimate, track.truth))
+        # a frame in which the truth was not seen can tell nothing of the estimate
+        told = due & (valid[:, :, t] | ~frame_valid)
 
         def one(row: tuple[Any, ...], track: Track = track) -> tuple[T.TrackingQuality, T.TrackMasks]:
             a, b, time_s, valid, due = row
@@ -85,7 +88,9 @@ def measure(batch: EpisodeBatch, context: Context, params: TrackingSetting) -> M
             )
             return quality, T.track_masks(a[:, None], time_s, valid, due, params=params)
 
-        quality, masks = jax.lax.map(one, (a, b, time_s, valid, due))
+        quality, masks = jax.lax.map(
+            one, (poses[:, :, e], poses[:, :, t], time_s, valid[:, :, e] & valid[:, :, t], told)
+        )
         found = {f"{k}_mean": v for k, v in quality.mean.items()}
         for k, v in quality.quantiles.items():
             found |= {f"{k}_p{100 * at:g}": v[:, i] for i, at in enumerate(T.QUANTILES)}
