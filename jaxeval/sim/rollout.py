@@ -351,9 +351,10 @@ def _run(
 
     done, kept = earlier
     total = done + sum(map(len, batches))
-    bar = tqdm(
-        total=total, initial=done, desc=f"{setting.task}: episodes", disable=not progress or not batches, **postfix
-    )
+    silent = not progress or not batches
+    bar = tqdm(total=total, initial=done, desc=f"{setting.task}: episodes", disable=silent)
+    if done:
+        bar.set_postfix_str(f"{kept} succeeded", refresh=False)
     work = partial(setting.work, parts)
     alone = processes_n <= 1 or len(batches) <= 1
     with bar:
