@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
-from jaxeval.types import Predicate, TaskSpec
+from jaxeval.types import Predicate, TaskSpec, one_of
 
 Margin = Float[Array, " T"]
 """How far each frame is past a predicate's threshold, in its unit; it holds where the margin is not negative."""
@@ -201,6 +201,7 @@ _NEEDS_GRIPPER_FRAME = ("held", "released")
 
 def missing_bodies(predicate: Predicate, spec: TaskSpec, bodies: tuple[str, ...]) -> tuple[str, ...]:
     """Bodies that a predicate needs and that the episode does not have."""
+    one_of("predicate kind", predicate.kind, PREDICATES)
     needs = {predicate.body, predicate.other} - {""}
     if predicate.kind == "joint_past":
         needs = set()

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jaxeval.io.errors import InputError
-from jaxeval.types import Episode
+from jaxeval.types import Episode, one_of
 
 FORMAT = "jaxeval-store"
 FORMAT_VERSION = 1
@@ -158,6 +158,8 @@ class ShardWriter:
         episodes_per_shard: int,
         compression: str,
     ) -> None:
+        one_of("compression", compression, ("lz4", "zstd"))
+        one_of("precision", layout.precision, ("float32", "float64"))
         self.folder, self.layout, self.told, self.task = folder, layout, told, task
         self.sub_task_names = list(sub_task_names)
         self.episode, self.frame, self.shard = first

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import align, se3
-from jaxeval.types import STATIC, Pair, Reference, Symmetry, TaskSpec, pytree
+from jaxeval.types import STATIC, Pair, Reference, Symmetry, TaskSpec, one_of, pytree
 
 PENALTIES = ("hinge", "squared", "saturating")
 WEIGHTINGS = ("frames", "progress")
@@ -314,6 +314,7 @@ def _z(d: Float[Array, "J 6"], directions: Float[Array, "J 6 6"], sigma: Float[A
 
 def penalise(excess: Float[Array, "..."], penalty: str) -> Float[Array, "..."]:
     """Cost of an excess deviation e >= 0: hinge e (default), squared e^2, saturating 1 - exp(-e)."""
+    one_of("penalty", penalty, PENALTIES)
     if penalty == "squared":
         return excess**2
     if penalty == "saturating":
@@ -462,6 +463,7 @@ def _row_mask(J: int, use: tuple[int, ...]) -> Bool[Array, " J"]:
 
 def frame_weights(bins: Int[Array, " T"], *, L: int, weighting: str, dtype: jnp.dtype) -> Float[Array, " T"]:
     """Weight of every frame in the mean cost, adding up to 1 over valid frames: equal, or equal per progress bin."""
+    one_of("weighting", weighting, WEIGHTINGS)
     valid = (bins >= 0).astype(dtype)
     if weighting == "progress":
         count = jax.ops.segment_sum(valid, jnp.where(bins >= 0, bins, L), num_segments=L + 1)[:L]
