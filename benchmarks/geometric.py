@@ -7,6 +7,7 @@ episode; they agree to 1e-5 before anything is timed. A frame-pair is one valid 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -27,9 +28,10 @@ from jaxeval.io import open_source, write_store
 from jaxeval.io.reference import save_reference
 from jaxeval.io.spec import load_spec
 from jaxeval.metrics import geometric as G
-from jaxeval.metrics.fused import fused_quality, tables
+from jaxeval.metrics.fused import fused_quality
 from jaxeval.run.fit import fit_source
-from jaxeval.run.score_geometric import align_to, score_batch, scored_bodies
+from jaxeval.run.score_plan import align_to, make_plan
+from jaxeval.run.scorers.geometric import scored_bodies
 from jaxeval.types import EpisodeBatch, Reference
 
 PARAMS = G.GeometricParams()
@@ -40,7 +42,7 @@ class Case:
 
     def __init__(self, reference: Reference, batch: EpisodeBatch) -> None:
         self.reference, self.bodies, self.batch = reference, batch.bodies, batch
-        self.aligned = jax.jit(partial(align_to, bodies=self.bodies))(batch, reference)
+        self.aligned = jax.jit(align_to)(batch, reference)
         self.bins = np.asarray(self.aligned.bins)
         found = jax.jit(G.constraints)(reference, PARAMS)
         self.nominal = np.asarray(reference.nominal, np.float64)
@@ -166,7 +168,8 @@ def make_case(
         EpisodeBatch(
             poses=np.ascontiguousarray(some.poses[pick][:, frames][:, :, columns]),
             time_s=time_s,
-            valid=some.valid[pick][:, frames],
+            valid=some.valid[pick][:, frames][:, :, columns],
+            frame_valid=some.frame_valid[pick][:, frames],
             gripper_width_m=some.gripper_width_m[pick][:, frames],
             success=some.success[pick],
             bodies=bodies,
@@ -214,9 +217,9 @@ def side_by_side(reference: Reference, *, quick: bool) -> list[dict[str, Any]]:
                     unit="frame-pairs/s", amount=many.frame_pairs))  # fmt: skip
     parts_s = median_s(ours(many, _all_parts))
     rows.append(row("score with all parts", size, parts_s, unit="frame-pairs/s", amount=many.frame_pairs))
-    device = jax.tree.map(jnp.asarray, many.batch)
-    made = tables(reference, PARAMS, bodies=many.bodies)
-    whole_s = median_s(lambda: score_batch(device, made, reference, PARAMS, bodies=many.bodies))
+    plan = dataclasses.replace(make_plan(reference, open_source("bundled:stack_cube_tilt")), quick=False)
+    device, length = jax.tree.map(jnp.asarray, many.batch), many.batch.frame_valid.sum(axis=1)
+    whole_s = median_s(lambda: list(plan.measure(device, length, False)))
     rows.append(row("align and score, all", size, whole_s, unit="frame-pairs/s", amount=many.frame_pairs))
     return rows
 
@@ -252,8 +255,6 @@ print(json.dumps({"s": time.perf_counter() - start, "peak_gib": peak, "n": len(s
 
 def stream(reference: Path, folder: Path, *, stores_n: int = 20, episodes_n: int = 5000) -> dict[str, Any]:
     """100,000 episodes from disk to scores.parquet, in a process of its own: one store under twenty names."""
-    import dataclasses
-
     some = list(open_source("bundled:stack_cube_tilt").iter_episodes())
     named = (dataclasses.replace(some[k % len(some)], episode_id=str(k)) for k in range(episodes_n))
     write_store(folder / "one" / "store", named, task="stack_cube")
@@ -297,13 +298,11 @@ def starting(reference: Path, folder: Path, *, repeats_n: int) -> list[dict[str,
 def compiling(reference: Reference) -> dict[str, Any]:
     """Trace and compile of what `score` runs, for one bucket, nothing cached."""
     case = make_case(reference, 64)
-    device = jax.tree.map(jnp.asarray, case.batch)
-    made = tables(reference, PARAMS, bodies=case.bodies)
-    whole = jax.jit(partial(score_batch, bodies=case.bodies))
+    plan = dataclasses.replace(make_plan(reference, open_source("bundled:stack_cube_tilt")), quick=False)
     enabled = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     jax.config.update("jax_enable_compilation_cache", False)
     start = time.perf_counter()
-    whole.lower(device, made, reference, PARAMS).compile()
+    list(plan.measure(case.batch, case.batch.frame_valid.sum(axis=1), False))
     jax.config.update("jax_enable_compilation_cache", enabled)
     return row("compile", "B=64 T=256 J=5, one bucket", time.perf_counter() - start)
 

@@ -16,10 +16,10 @@ from jaxeval.stats.proportions import wilson
 
 
 class Runs:
-    """Columns of `jaxeval score metrics=[stages]` of one store, as arrays; NaN and None where unknown."""
+    """Columns of `jaxeval score metrics=[stages,grasp]` of one store, as arrays; NaN and None where unknown."""
 
     def __init__(self, store: Path) -> None:
-        columns = score(None, open_source(store), metrics=["stages"]).columns
+        columns = score(None, open_source(store), metrics=["stages", "grasp"]).columns
         self.columns = {name: np.array(values, dtype=_kind(values)) for name, values in columns.items()}
 
     def __getitem__(self, name: str) -> np.ndarray:

@@ -1,13 +1,15 @@
 """From frames to stages: predicates find where each sub-task ends, elapsed time becomes a progress bin.
 
-Written for one episode (poses [T, N, 7], time [T], valid [T], gripper width [T]); the caller vmaps over episodes.
-Everything is relative to the task's own bodies, so a change of world frame changes nothing.
-Source: SPECTRA III-A1; the predicates are "pose-based heuristics" there, and ours here.
+Written for one episode (poses [T, N, 7], time [T], frame_valid [T], gripper width [T]); the caller vmaps over episodes.
+Everything is relative to the task's own bodies, so a change of world frame changes nothing. A predicate cannot hold in
+a frame in which one of its bodies is not valid, and looks back at no such frame either. Source: SPECTRA III-A1; the
+predicates are "pose-based heuristics" there, and ours here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -15,14 +17,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
-from jaxeval.types import Predicate, TaskSpec, one_of
+from jaxeval.types import InputError, Predicate, TaskSpec, one_of
 
 Margin = Float[Array, " T"]
 """How far each frame is past a predicate's threshold, in its unit; it holds where the margin is not negative."""
 
 
 class Signals(NamedTuple):
-    """What predicates look at. ``start`` is the first frame of the current sub-task."""
+    """What a predicate looks at. ``valid``: frames in which all that it needs was measured; no other is looked at.
+
+    ``start`` is the first frame of the current sub-task.
+    """
 
     poses: Float[Array, "T N 7"]
     time_s: Float[Array, " T"]
@@ -78,10 +83,22 @@ def _since_start(x: Float[Array, " T"], s: Signals, worst: float) -> Float[Array
 
 
 def _earlier(s: Signals, window_s: float) -> tuple[Int[Array, " T"], Bool[Array, " T"]]:
-    """Index of the frame ``window_s`` before each frame, and whether the episode reaches that far back."""
+    """The last valid frame at least ``window_s`` before each frame, and whether there is one."""
     then = s.time_s - window_s
     index = jnp.searchsorted(s.time_s, then + 1e-4, side="right") - 1
+    index = jnp.where(index >= 0, _last_valid(s.valid)[jnp.maximum(index, 0)], -1)
     return jnp.maximum(index, 0), index >= 0
+
+
+def _last_valid(valid: Bool[Array, " T"]) -> Int[Array, " T"]:
+    """The last valid frame up to each frame, -1 before the first."""
+    return jax.lax.cummax(jnp.where(valid, jnp.arange(valid.shape[0]), -1))
+
+
+def _began(s: Signals) -> Int[Array, ""]:
+    """The frame that stands for the start of the sub-task: the last valid one up to it, else the first valid one."""
+    at = _last_valid(s.valid)[jnp.clip(s.start, 0, s.valid.shape[0] - 1)]
+    return jnp.where(at >= 0, at, jnp.argmax(s.valid))
 
 
 def _moved(track: Float[Array, "T 7"], s: Signals, window_s: float) -> tuple[Float[Array, " T"], Bool[Array, " T"]]:
@@ -123,7 +140,7 @@ def _gripper_open(p: Predicate, f: Frames, s: Signals) -> Margin:
 def _lifted(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The body is ``value`` m above its height when the sub-task began (along the support's z axis)."""
     height = _position_in(f.of(s, p.body), f.of(s, p.other or f.support))[:, 2]
-    return height - height[jnp.clip(s.start, 0, height.shape[0] - 1)] - p.value
+    return height - height[_began(s)] - p.value
 
 
 def _distance(p: Predicate, f: Frames, s: Signals) -> Float[Array, " T"]:
@@ -164,7 +181,7 @@ def _released(p: Predicate, f: Frames, s: Signals) -> Margin:
 def _moving(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The body is ``value`` m from where it was when the sub-task began (in the support's frame)."""
     position = _position_in(f.of(s, p.body), f.of(s, p.other or f.support))
-    origin = position[jnp.clip(s.start, 0, position.shape[0] - 1)]
+    origin = position[_began(s)]
     return jax.vmap(lambda x: se3.safe_norm(x - origin))(position) - p.value
 
 
@@ -199,8 +216,8 @@ PREDICATES: dict[str, Callable[[Predicate, Frames, Signals], Margin]] = {
 _NEEDS_GRIPPER_FRAME = ("held", "released")
 
 
-def missing_bodies(predicate: Predicate, spec: TaskSpec, bodies: tuple[str, ...]) -> tuple[str, ...]:
-    """Bodies that a predicate needs and that the episode does not have."""
+def needed_bodies(predicate: Predicate, spec: TaskSpec) -> tuple[str, ...]:
+    """Bodies whose poses a predicate looks at, by name."""
     one_of("predicate kind", predicate.kind, PREDICATES)
     needs = {predicate.body, predicate.other} - {""}
     if predicate.kind == "joint_past":
@@ -209,7 +226,29 @@ def missing_bodies(predicate: Predicate, spec: TaskSpec, bodies: tuple[str, ...]
         needs |= {spec.gripper}
     if predicate.kind in ("lifted", "moving") and not predicate.other:
         needs |= {spec.support}
-    return tuple(sorted(needs - set(bodies)))
+    return tuple(sorted(needs))
+
+
+def missing_bodies(predicate: Predicate, spec: TaskSpec, bodies: tuple[str, ...]) -> tuple[str, ...]:
+    """Bodies that a predicate needs and that the episode does not have."""
+    return tuple(b for b in needed_bodies(predicate, spec) if b not in bodies)
+
+
+def needed_joints(spec: TaskSpec) -> tuple[tuple[str, str], ...]:
+    """(joint, sub-task) of every predicate of a task that looks at a joint."""
+    return tuple((u.body, s.name) for s in spec.sub_tasks for u in s.until if u.kind == "joint_past")
+
+
+def require_joints(spec: TaskSpec, joint_names: tuple[str, ...], where: str = "") -> None:
+    """InputError where a sub-task ends by a joint that the recording does not have."""
+    for joint, sub_task in needed_joints(spec):
+        if joint not in joint_names:
+            raise InputError(
+                f"{where}{': ' if where else ''}task {spec.name}: sub-task '{sub_task}' ends by the joint '{joint}', "
+                f"found the joints {', '.join(joint_names) or 'of nothing'}; record it or change the task spec",
+                code="missing_joint",
+                key=joint,
+            )
 
 
 # ----------------------------------------------------------------------------------------------------- alignment
@@ -218,19 +257,25 @@ def missing_bodies(predicate: Predicate, spec: TaskSpec, bodies: tuple[str, ...]
 def align_episode(
     poses: Float[Array, "T N 7"],
     time_s: Float[Array, " T"],
-    valid: Bool[Array, " T"],
-    gripper_width_m: Float[Array, " T"],
+    frame_valid: Bool[Array, " T"],
+    gripper_width_m: Float[Array, " T"] | None,
     *,
     spec: TaskSpec,
     bodies: tuple[str, ...],
     bins_n: int,
+    valid: Bool[Array, "T N"] | None = None,
     mean_duration_s: Float[Array, " P"] | None = None,
     joints: Float[Array, "T Q"] | None = None,
     joint_names: tuple[str, ...] = (),
 ) -> Alignment:
     """Sub-task boundaries and the progress bin of every frame.
 
-    Sub-tasks are latched and ordered: each ends at the first valid frame, after the end of the one before, at which all
+    ``frame_valid`` says which frames exist: these get a bin. ``valid`` says which of ``bodies`` were seen in them
+    (None: all of them, always); a predicate can hold, and looks back, only where all its bodies were. Where the
+    gripper's width is not known (None, or NaN), predicates on it cannot hold, nor those on a joint where that is NaN;
+    InputError where ``joint_names`` lack a joint of the task.
+
+    Sub-tasks are latched and ordered: each ends at the first frame, after the end of the one before, at which all
     its predicates hold; that frame opens the next. The boundary in time is where the thresholds are crossed between two
     frames. Within a sub-task elapsed time maps to [0, 1) and to ``bins_n``
     equal bins. Frames after the last boundary belong to the last bin. In a sub-task that is never finished, elapsed
@@ -240,16 +285,30 @@ def align_episode(
     """
     T = poses.shape[0]
     frames = jnp.arange(T)
+    if len(bodies) != poses.shape[1]:
+        raise InputError(f"{poses.shape[1]} poses a frame, expected those of {', '.join(bodies)}; name every column")
     names = Frames(bodies, joint_names, spec.support, spec.gripper)
+    require_joints(spec, joint_names if joints is not None else ())
     joints = jnp.zeros((T, 0), poses.dtype) if joints is None else joints
-    previous = jnp.argmax(valid).astype(jnp.int32)
-    alive = jnp.any(valid)
+    width = jnp.full(T, jnp.nan, poses.dtype) if gripper_width_m is None else gripper_width_m
+
+    def measured(u: Predicate) -> Bool[Array, " T"]:
+        """Frames in which all that the predicate looks at is known."""
+        there = frame_valid
+        if valid is not None:
+            for body in needed_bodies(u, spec):
+                there = there & valid[:, bodies.index(body)]
+        if u.kind.startswith("gripper_"):
+            there = there & jnp.isfinite(width)
+        return there & jnp.isfinite(joints[:, joint_names.index(u.body)]) if u.kind == "joint_past" else there
+
+    previous = jnp.argmax(frame_valid).astype(jnp.int32)
+    alive = jnp.any(frame_valid)
     ends, reached, progress_bins = [], [], jnp.full(T, -1, jnp.int32)
     started_s, ended_s = [], []
     start_time = time_s[previous]
-    last = jnp.max(jnp.where(valid, time_s, time_s[0]))
+    last = jnp.max(jnp.where(frame_valid, time_s, time_s[0]))
     for p, sub_task in enumerate(spec.sub_tasks):
-        signals = Signals(poses, time_s, valid, gripper_width_m, joints, previous)
         usable = [u for u in sub_task.until if not missing_bodies(u, spec, bodies)]
         if not usable:  # nothing to ask: passed over, without frames
             ends.append(jnp.where(alive, previous, T).astype(jnp.int32))
@@ -257,13 +316,18 @@ def align_episode(
             started_s.append(start_time)
             ended_s.append(start_time)
             continue
-        margin = jnp.full(T, jnp.inf, poses.dtype)
+        margin, known = jnp.full(T, jnp.inf, poses.dtype), frame_valid
         for predicate in usable:
-            margin = jnp.minimum(margin, PREDICATES[predicate.kind](predicate, names, signals))
-        holds = valid & (frames > previous) & alive & (margin >= 0)
+            there = measured(predicate)
+            signals = Signals(poses, time_s, there, width, joints, previous)
+            margin = jnp.minimum(margin, _when(there, PREDICATES[predicate.kind](predicate, names, signals)))
+            known = known & there
+        holds = known & (frames > previous) & alive & (margin >= 0)
         found = jnp.any(holds)
         end = jnp.where(found, jnp.argmax(holds), T).astype(jnp.int32)
-        end_time = jnp.where(found, _crossing(margin, time_s, valid, end), last)
+        # bodies that were lost since before this sub-task began say only that it ended in between
+        crossed = jnp.maximum(_crossing(margin, time_s, known, end), start_time)
+        end_time = jnp.where(found, crossed, last)
         length = end_time - start_time
         if mean_duration_s is not None:
             length = jnp.where(found, length, mean_duration_s[p])
@@ -281,7 +345,7 @@ def align_episode(
     return Alignment(
         jnp.stack(ends),
         jnp.stack(reached),
-        jnp.where(valid, progress_bins, -1),
+        jnp.where(frame_valid, progress_bins, -1),
         jnp.stack(started_s),
         jnp.stack(ended_s),
     )
@@ -305,30 +369,50 @@ def _crossing(
 
 
 def bin_poses(
-    relative: Float[Array, "J T 7"], bins: Int[Array, " T"], *, sub_tasks_n: int, bins_n: int
-) -> tuple[Float[Array, "J L 7"], Bool[Array, " L"], Bool[Array, "J L"]]:
-    """Representative relative pose of every progress bin: (poses, seen, converged).
+    relative: Float[Array, "J T 7"],
+    bins: Int[Array, " T"],
+    *,
+    sub_tasks_n: int,
+    bins_n: int,
+    valid: Bool[Array, "J T"] | None = None,
+) -> tuple[Float[Array, "J L 7"], Bool[Array, "J L"], Bool[Array, "J L"]]:
+    """Representative relative pose of every pair and progress bin: (poses, seen, converged).
 
-    Lie mean of the frames in the bin; a bin without frames (a sub-task shorter than M frames) is filled by the geodesic
-    between the neighbouring bins of the same sub-task and is not ``seen``. Source: SPECTRA III-A1; filling is ours.
+    Lie mean of the frames in the bin in which the pair is ``valid`` (None: all); a bin without any (a sub-task shorter
+    than M frames, or a body lost) is filled by the geodesic between the neighbouring bins of the same sub-task and is
+    not ``seen``. Source: SPECTRA III-A1; filling is ours.
     """
     L = sub_tasks_n * bins_n
-    poses, seen, converged = jax.vmap(lambda track: se3.segment_lie_mean(track, bins, segments_n=L))(relative)
-    seen = seen[0] if relative.shape[0] else jnp.zeros(L, bool)
+    if valid is None:
+        mean = jax.vmap(lambda track: se3.segment_lie_mean(track, bins, segments_n=L))
+        poses, seen, converged = mean(relative)
+    else:
+        safe = jnp.where(valid[..., None], relative, jnp.asarray(se3.IDENTITY, relative.dtype)[None, None])
+        of_pairs = jnp.where(valid, bins[None], -1)
+        poses, seen, converged = jax.vmap(partial(se3.segment_lie_mean, segments_n=L))(safe, of_pairs)
+    if relative.shape[0] == 0:
+        return poses, seen, converged
+    filled, exists = jax.vmap(partial(_filled, sub_tasks_n=sub_tasks_n, bins_n=bins_n))(poses, seen)
+    use = seen | ~exists
+    return jnp.where(use[..., None], poses, filled), seen, converged | ~seen
+
+
+def _filled(
+    poses: Float[Array, "L 7"], seen: Bool[Array, " L"], *, sub_tasks_n: int, bins_n: int
+) -> tuple[Float[Array, "L 7"], Bool[Array, " L"]]:
+    """Every bin from its neighbours that were seen, and whether its sub-task has any: False where never entered."""
+    L = sub_tasks_n * bins_n
     slots = jnp.arange(L).reshape(sub_tasks_n, bins_n)
     have = seen.reshape(sub_tasks_n, bins_n)
     before = jax.lax.cummax(jnp.where(have, slots, -1), axis=1)
     after = jax.lax.cummin(jnp.where(have, slots, L), axis=1, reverse=True)
     before, after = jnp.where(before < 0, after, before), jnp.where(after >= L, before, after)
     before, after = before.reshape(L), after.reshape(L)
-    exists = (before >= 0) & (before < L)  # False throughout a sub-task that was never entered
+    exists = (before >= 0) & (before < L)
     before, after = jnp.clip(before, 0, L - 1), jnp.clip(after, 0, L - 1)
     span = jnp.maximum(after - before, 1)
     fraction = jnp.where(after > before, (jnp.arange(L) - before) / span, 0.0).astype(poses.dtype)
-    fill = jax.vmap(jax.vmap(se3.interpolate), in_axes=(0, 0, None))
-    filled = fill(poses[:, before], poses[:, after], fraction)
-    use = seen | ~exists
-    return jnp.where(use[None, :, None], poses, filled), seen, converged | ~seen[None]
+    return jax.vmap(se3.interpolate)(poses[before], poses[after], fraction), exists
 
 
 def relative_tracks(poses: Float[Array, "T N 7"], columns: tuple[tuple[int, int], ...]) -> Float[Array, "J T 7"]:

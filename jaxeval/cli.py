@@ -18,7 +18,7 @@ VERBS = {
     "propose": "a task spec from demonstrations, to edit",
     "rollout": "run a policy in ManiSkill or MuJoCo and keep what it did",
     "video": "an episode of a MuJoCo rollout, as a film and pictures",
-    "compare": "success of two or more policies from the same starts, cell by cell",
+    "compare": "success, or any number, of two or more policies from the same starts, cell by cell",
     "plan": "how many episodes an evaluation needs",
     "agree": "raters with each other, metrics with raters or with success",
 }
@@ -207,38 +207,31 @@ def _params(config: Any) -> Any:
         raise InputError(f"{error}; correct the setting") from error
 
 
-def _settings(config: Any) -> Any:
+def _settings(config: Any) -> dict[str, Any]:
+    """Params of every metric whose settings the configuration holds, by the metric's name."""
     from omegaconf import OmegaConf
 
     from jaxeval.io.errors import InputError
-    from jaxeval.metrics.kinematic import KinematicParams
-    from jaxeval.metrics.smoothness import SmoothnessParams
-    from jaxeval.metrics.stages import StageParams
-    from jaxeval.metrics.tracking import TrackingParams
-    from jaxeval.run.score import Settings
-    from jaxeval.run.score_motion import ArmSetting
-    from jaxeval.run.score_stages import GraspSetting
+    from jaxeval.metrics.registry import all_metrics
 
     told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    smoothness, kinematic, tracking = (dict(told[k]) for k in ("smoothness", "kinematic", "tracking"))
-    base = kinematic.pop("T_world_base")
-    try:
-        arm = ArmSetting(
-            T_world_base=None if base is None else tuple(map(float, base)),
-            **{k: kinematic.pop(k) for k in ("robot", "base_link", "tip_link", "pool")},
-        )
-        return Settings(
-            body=smoothness.pop("body"),
-            tracks=tuple((tracking.pop("tracks") or {}).items()),
-            smoothness=SmoothnessParams(**smoothness).check(),
-            kinematic=KinematicParams(**kinematic).check(),
-            tracking=TrackingParams(**tracking).check(),
-            stages=StageParams(**told["stages"]).check(),
-            grasp=GraspSetting(**told["grasp"]).check(),
-            arm=arm,
-        )
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{error}; correct the setting") from error
+    out: dict[str, Any] = {}
+    for metric in all_metrics().values():
+        if (given := told.get(metric.block)) is None:
+            continue
+        try:
+            params = metric.Params(**{k: _frozen(v) for k, v in given.items()})
+            out[metric.name] = params.check() if hasattr(params, "check") else params
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{error}; correct the setting", code="setting", key=metric.block) from error
+    return out
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, {key: value} as a tuple of pairs: what a static setting may be."""
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    return tuple((k, _frozen(v)) for k, v in value.items()) if isinstance(value, dict) else value
 
 
 def _source(episodes: Any, options: Any = None) -> Any:
@@ -302,17 +295,20 @@ def _score(config: Any) -> None:
     from jaxeval.io.reference import load_reference
     from jaxeval.run import score as run
 
+    chosen = config.metrics
+    chosen = None if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
+    if config.columns:
+        print(run.columns_table(chosen))
+        return
     _required(config, "episodes")
-    params, settings = _params(config), _settings(config)
+    settings = _settings(config)
     reference, about = (None, {}) if config.reference is None else load_reference(config.reference)
     source = _source(config.episodes, config.options)
     out = _out(config)
-    chosen = config.metrics
     scores = run.score(
         reference,
         source,
-        params,
-        metrics=None if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen),
+        metrics=chosen,
         settings=settings,
         out=out,
         frames=config.frames,
@@ -421,17 +417,19 @@ def _compare(config: Any) -> None:
 
     from jaxeval.io.errors import InputError
     from jaxeval.io.records import read_records
+    from jaxeval.report import comparison_values as V
     from jaxeval.report.comparison import printed, write_comparison
     from jaxeval.run import compare as run
     from jaxeval.run.score import open_folder
 
     _required(config, "records", "a", "b")
     told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    judged: dict[str, Any] = {k: _number(told, k) for k in ("level", "margin")}
+    judged: dict[str, Any] = {k: _number(told, k) for k in ("level", "margin") if told[k] is not None or k == "level"}
     judged |= {k: _whole(told, k) for k in ("resamples_n", "seed")}
-    settings = run.Settings(**judged, correction=_text(told, "correction", needed=True)).check()  # type: ignore[arg-type]
-    given: dict[str, Any] = {k: _text(told, k) for k in ("by", "success")}
-    given |= {k: _text(told, k, needed=True) for k in ("pairing", "pair_on")}
+    given: dict[str, Any] = {k: _text(told, k) for k in ("by", "success", "value")}
+    given |= {k: _text(told, k, needed=True) for k in ("better", "pairing", "pair_on")}
+    settings = run.Settings(**judged, correction=_text(told, "correction", needed=True))  # type: ignore[arg-type]
+    settings.check(of_rates=given["value"] is None)
     if bad := [k for k in ("nominal", "last") if isinstance(told[k], (list, dict))]:
         raise InputError(f"{bad[0]} is {told[bad[0]]!r}, expected one level of `by`; correct the setting")
     columns = told["columns"] or {}
@@ -451,6 +449,10 @@ def _compare(config: Any) -> None:
         print(f"left out: {more} more, see the report", file=sys.stderr)
     for note in made.notes:
         print(f"note: {note}", file=sys.stderr)
+    if isinstance(made, V.ValueComparison):
+        print(V.printed(made))
+        print(f"report: {V.write_value_comparison(made, open_folder(out))}")
+        return
     print(printed(made))
     print(f"report: {write_comparison(made, open_folder(out))}")
 

@@ -18,7 +18,7 @@ OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.")
 """Settings whose keys are the person's own names."""
 PATHS = ("episodes", "records", "ratings", "metrics", "reference", "scores", "spec", "out")
 TEXTS = {
-    "compare": ("a", "b", "by", "conditions", "success", "pairing", "pair_on"),
+    "compare": ("a", "b", "by", "conditions", "success", "value", "better", "pairing", "pair_on"),
     "agree": ("columns", "lower", "success", "holdout", "given"),
     "video": ("episode", "camera"),
     "convert": ("task_name", "group", "bodies"),
@@ -51,7 +51,31 @@ def overrides(verb: str, words: list[str]) -> list[str]:
     settings = [_as_text(verb, s, several) for s in settings]
     for setting in settings:
         _readable(setting)
-    return [*MULTIRUN[:several], *(f"++{s}" if s.startswith(OPEN) else s for s in settings)]
+    settings = [f"++{s}" if s.startswith(OPEN) else s for s in settings]
+    return [*MULTIRUN[:several], *settings, *(_of_other_packages() if verb == "score" else ())]
+
+
+def outside_metrics() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Of every metric of another package: block of settings -> (one line about them, settings with their defaults)."""
+    from dataclasses import fields
+
+    from jaxeval.metrics.registry import all_metrics
+
+    own, out = __name__.split(".")[0] + ".", {}
+    for metric in all_metrics().values():
+        if not metric.measure.__module__.startswith(own):
+            about = (metric.Params.__doc__ or metric.name).strip().splitlines()[0]
+            out[metric.block] = about, {f.name: getattr(metric.Params(), f.name) for f in fields(metric.Params)}
+    return out
+
+
+def _of_other_packages() -> list[str]:
+    """Overrides that bring in the settings of other packages' metrics, each a Hydra group of the block's name."""
+    from hydra.core.config_store import ConfigStore
+
+    for block, (_, defaults) in outside_metrics().items():
+        ConfigStore.instance().store(group=block, name="default", node=defaults)
+    return [f"+{block}=default" for block in outside_metrics()]
 
 
 def what_hydra_says(error: Exception) -> str:
@@ -105,6 +129,8 @@ def settings_of(verb: str) -> dict[str, Any]:
     for group, chosen in chosen_of(verb).items():
         file = conf_dir() / group / f"{chosen}.yaml"
         told[group] = None if chosen is None else yaml.safe_load(file.read_text(encoding="utf-8"))
+    if verb == "score":
+        told |= {block: defaults for block, (_, defaults) in outside_metrics().items()}
     return told
 
 
@@ -209,6 +235,8 @@ def help_of(verb: str) -> str:
         else:
             about, inner = told(conf_dir() / group / f"{chosen}.yaml")
             out += [f"{group}:{' ' * 18}# {' '.join(about)}", *(f"  {line}" for line in inner)]
+    for block, (about, defaults) in (outside_metrics() if verb == "score" else {}).items():
+        out += [f"{block}:{' ' * 18}# {about}", *(f"  {k}: {v}" for k, v in defaults.items())]
     return "\n".join(out)
 
 

@@ -12,7 +12,7 @@ world coordinates. Time is in seconds from the episode's start. Masks are positi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform
 
@@ -80,8 +80,10 @@ FINDINGS: dict[str, tuple[str, str]] = {
     "no_valid_frame": ("error", "every frame is invalid"),
     "pose_jump": ("error", "a body moves more than `jump_m` between consecutive valid frames: tracking was lost"),
     "frozen_then_jump": ("error", "every pose is bit-identical for a while and then jumps: tracking was frozen"),
-    "non_finite_pose": ("warning", "NaN or infinite poses or times; those frames are marked invalid"),
-    "zero_quaternion": ("warning", "(0,0,0,0) quaternions; those frames are marked invalid"),
+    "attribute": ("error", "an attribute has a name or a value that cannot be kept"),
+    "non_finite_pose": ("warning", "NaN or infinite poses or times; those are marked invalid"),
+    "zero_quaternion": ("warning", "(0,0,0,0) quaternions; those are marked invalid"),
+    "body_lost": ("warning", "a body has no valid pose at all: its relations cannot be judged"),
     "unnormalised_quaternion": ("warning", "quaternions off unit length by more than 1e-3; they are normalised"),
     "time_gap": ("warning", "a gap of over ten median steps and over 0.5 s"),
     "frozen": ("warning", "every pose is bit-identical over 0.5 s or more: a stall or a frozen track"),
@@ -100,22 +102,29 @@ TRACKING_FINDINGS = frozenset({"pose_jump", "frozen_then_jump"})
 JUMP_M = 0.3
 FROZEN_S = 0.5
 FROZEN_JUMP_M = 0.05
-
+IDENTITY_POSE = np.array([1.0, 0, 0, 0, 0, 0, 0])
 
 # --------------------------------------------------------------------------------------------------- episodes
 
 
-@pytree
+Attribute = str | bool | int | float
+"""What an attribute of an episode may be: text, truth, a whole number of 64 bits or a finite number."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Episode:
     """What happened: one execution, on the host, in float64.
 
-    Invalid frames keep their place (``valid`` is False there); their poses are never read. Optional arrays are None
-    when the source does not hold them: unknown is not zero and not False.
+    ``frame_valid`` is False for a frame that does not exist for anybody (a bad time stamp, a frame that was lost as a
+    whole); ``valid`` is False for a body that was lost in a frame. Both keep their places, and their poses are never
+    read. Optional arrays are None when the source does not hold them: unknown is not zero and not False.
+    ``attributes`` are all other facts of this one episode (policy, embodiment, simulator, told_speed, ...).
     """
 
     poses: Float[np.ndarray, "T N 7"]  # T_world_body, wxyz_xyz
     time_s: Float[np.ndarray, " T"]
-    valid: Bool[np.ndarray, " T"]
+    valid: Bool[np.ndarray, "T N"]
+    frame_valid: Bool[np.ndarray, " T"]
     gripper_width_m: Float[np.ndarray, " T"] | None = None
     sub_task: Int[np.ndarray, " T"] | None = None  # recorded label, an index into sub_task_names, -1 for none
     joints: Float[np.ndarray, "T Q"] | None = None
@@ -126,15 +135,50 @@ class Episode:
     success_at_end: bool | None = None
     seed: int | None = None
     speed: float | None = None  # times nominal; None when the source does not say
-    bodies: tuple[str, ...] = field(metadata=STATIC)
-    sub_task_names: tuple[str, ...] = field(default=(), metadata=STATIC)
-    joint_names: tuple[str, ...] = field(default=(), metadata=STATIC)
-    episode_id: str = field(default="", metadata=STATIC)
-    initial_condition_id: str | None = field(default=None, metadata=STATIC)
-    initial_condition_hash: str | None = field(default=None, metadata=STATIC)
-    group: str = field(default="", metadata=STATIC)
-    task: str = field(default="", metadata=STATIC)
-    source: str = field(default="", metadata=STATIC)
+    bodies: tuple[str, ...]
+    sub_task_names: tuple[str, ...] = ()
+    joint_names: tuple[str, ...] = ()
+    episode_id: str = ""
+    initial_condition_id: str | None = None
+    initial_condition_hash: str | None = None
+    group: str = ""
+    task: str = ""
+    source: str = ""
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        poses: Float[np.ndarray, "T N 7"],
+        valid: Bool[np.ndarray, " T"] | Bool[np.ndarray, "T N"] | None = None,
+        frame_valid: Bool[np.ndarray, " T"] | None = None,
+        **fields: Any,
+    ) -> Episode:
+        """An episode whose masks may be left out (all valid), or given once for all bodies.
+
+        ``valid`` [T] alone says which frames exist; ``valid`` [T, N] which bodies were seen in which.
+        """
+        frames_n, bodies_n = poses.shape[:2]
+        if valid is not None and valid.ndim == 1:
+            frame_valid = valid if frame_valid is None else frame_valid & valid
+            valid = np.repeat(valid[:, None], bodies_n, axis=1)
+        return cls(
+            poses=poses,
+            valid=np.ones((frames_n, bodies_n), bool) if valid is None else valid,
+            frame_valid=np.ones(frames_n, bool) if frame_valid is None else frame_valid,
+            **fields,
+        )
+
+    def __repr__(self) -> str:
+        """One line: id, task and bodies, frames, time, and how it ended."""
+        time_s = np.asarray(self.time_s, np.float64)
+        known = time_s[self.frame_valid & np.isfinite(time_s)] if time_s.shape == self.frame_valid.shape else time_s[:0]
+        span_s = float(known[-1] - known[0]) if len(known) else 0.0
+        end = {True: "success", False: "failure", None: "success unknown"}[self.success_at_end]
+        seen = int(self.frame_valid.sum())
+        what = f"{self.task or 'no task'}: {', '.join(self.bodies) or 'no body'}"
+        return f"Episode({self.episode_id!r}, {what}; {self.n_frames} frames in {span_s:.4g} s, {seen} valid; {end})"
 
     @property
     def n_frames(self) -> int:
@@ -143,208 +187,61 @@ class Episode:
 
     def body(self, name: str) -> Float[np.ndarray, "T 7"]:
         """Poses of one body; KeyError names the bodies there are."""
+        return self.poses[:, self._index(name)]
+
+    def valid_of(self, *names: str) -> Bool[np.ndarray, " T"]:
+        """Frames that exist and in which all these bodies are valid."""
+        return self.frame_valid & self.valid[:, [self._index(n) for n in names]].all(axis=1)
+
+    def _index(self, name: str) -> int:
         if name not in self.bodies:
             raise KeyError(f"{self.source or self.episode_id}: no body '{name}'; it has {', '.join(self.bodies)}")
-        return self.poses[:, self.bodies.index(name)]
+        return self.bodies.index(name)
+
+    def with_bodies(self, bodies: tuple[str, ...]) -> Episode:
+        """The episode with these bodies alone, in this order; KeyError for one that it does not have."""
+        if bodies == self.bodies:
+            return self
+        order = [self._index(b) for b in bodies]
+        half = None if self.half_size_m is None else self.half_size_m[order]
+        poses, valid = self.poses[:, order], self.valid[:, order]
+        return dataclasses.replace(self, poses=poses, valid=valid, half_size_m=half, bodies=bodies)
 
     def check(self, *, jump_m: float = JUMP_M, up_axis: int = 2) -> tuple[Finding, ...]:
         """Everything doubtful about this episode, as named findings (see FINDINGS). Nothing is changed."""
-        return _check(self, jump_m=jump_m, up_axis=up_axis)
+        from jaxeval import door
+
+        return door.check(self, jump_m=jump_m, up_axis=up_axis)
 
     def prepared(self) -> Episode:
-        """Copy fit for the metrics: time rebased in float64, bad frames invalid, quaternions unit and continuous.
+        """Copy fit for the metrics: time rebased in float64, bad poses invalid, quaternions unit and continuous.
 
-        Invalid frames repeat the last valid one, its time too: nothing non-finite enters traced code, and time does
-        not step back.
+        A body's invalid poses repeat its last valid one, and the time of a frame that does not exist that of the one
+        before: nothing non-finite enters traced code, and time does not step back.
         """
-        return _prepare(self)
+        from jaxeval import door
 
-
-def _bad_frames(poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Frames with a non-finite pose, and frames with a zero quaternion."""
-    non_finite = ~np.isfinite(poses).all(axis=(1, 2))
-    zero = (np.abs(np.where(np.isfinite(poses), poses, 1.0)[..., :4]) < 1e-9).all(axis=-1).any(axis=-1)
-    return np.asarray(non_finite, bool), np.asarray(zero, bool)
-
-
-def _runs(mask: np.ndarray) -> list[tuple[int, int]]:
-    """Half-open [start, stop) runs of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))
-    return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def _check(e: Episode, *, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
-    out: list[Finding] = []
-    name = f"{e.source}[{e.episode_id}]" if e.source else (e.episode_id or "episode")
-
-    def add(code: str, found: str, expected: str, action: str) -> None:
-        out.append(Finding(code, FINDINGS[code][0], name, found, expected, action))
-
-    n = e.n_frames
-    shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-        "poses": (e.poses.shape, (n, len(e.bodies), 7)),
-        "time_s": (e.time_s.shape, (n,)),
-        "valid": (e.valid.shape, (n,)),
-    }
-    for key, array in (("gripper_width_m", e.gripper_width_m), ("sub_task", e.sub_task)):
-        if array is not None:
-            shapes[key] = (array.shape, (n,))
-    signals = [(f"signals[{name!r}]", array) for name, array in (e.signals or {}).items()]
-    for key, array in (("joints", e.joints), ("actions", e.actions), *signals):
-        if array is not None:
-            shapes[key] = (array.shape, (n, *array.shape[1:2]))
-    if e.half_size_m is not None:
-        shapes["half_size_m"] = (e.half_size_m.shape, (len(e.bodies), 3))
-    for key, (got, want) in shapes.items():
-        if got != want:
-            add("shape", f"{key} has shape {got}", f"{want}", "write the arrays with one row a frame")
-    if out:
-        return tuple(out)
-
-    non_finite, zero = _bad_frames(e.poses)
-    non_finite |= ~np.isfinite(e.time_s)
-    valid = e.valid & ~non_finite & ~zero
-    if not valid.any():
-        add("no_valid_frame", f"0 of {n} frames are valid", "at least 2", "check the tracker or the mask")
-        return tuple(out)
-    if int(valid.sum()) < 2:
-        add("too_few_frames", f"{int(valid.sum())} valid frame", "at least 2", "record the whole execution")
-    if (bad := int((non_finite & e.valid).sum())) > 0:
-        frame = int(np.flatnonzero(non_finite & e.valid)[0])
-        add("non_finite_pose", f"{bad} frames (first {frame}) hold NaN or inf", "finite numbers", "marked invalid")
-    if (bad := int((zero & e.valid & ~non_finite).sum())) > 0:
-        frame = int(np.flatnonzero(zero & e.valid & ~non_finite)[0])
-        add("zero_quaternion", f"{bad} frames (first {frame}) hold (0,0,0,0)", "unit quaternions", "marked invalid")
-
-    poses, time_s = e.poses[valid], np.asarray(e.time_s, np.float64)[valid]
-    frames = np.flatnonzero(valid)
-    norms = np.linalg.norm(poses[..., :4], axis=-1)
-    if (off := float(np.abs(norms - 1).max(initial=0.0))) > 1e-3:
-        add("unnormalised_quaternion", f"length off by up to {off:.3g}", "unit quaternions", "normalised")
-    if (far := float(np.abs(poses[..., 4:]).max(initial=0.0))) > 20.0:
-        add("units", f"a position component of {far:.4g}", "metres", "divide by 1000 if these are millimetres")
-
-    if time_s[0] != 0:
-        add("epoch_time", f"time starts at {time_s[0]:.6g} s", "0 at the first frame", "rebased in float64")
-    steps = np.diff(time_s)
-    if steps.size and (steps <= 0).any():
-        frame = int(frames[1:][steps <= 0][0])
-        add(
-            "time_not_increasing",
-            f"{int((steps <= 0).sum())} steps repeat or go back (first at frame {frame})",
-            "increasing seconds",
-            "sort, split or drop those frames",
-        )
-    elif steps.size and (steps > max(10 * float(np.median(steps)), 0.5)).any():
-        frame = int(frames[int(np.argmax(steps))])
-        add("time_gap", f"{steps.max():.3g} s after frame {frame}", "an even rate", "scored as recorded")
-
-    moved = np.linalg.norm(np.diff(poses[..., 4:], axis=0), axis=-1)  # [T-1, N]
-    if moved.size and float(moved.max()) > jump_m:
-        t, b = np.unravel_index(int(np.argmax(moved)), moved.shape)
-        add(
-            "pose_jump",
-            f"{e.bodies[int(b)]} moves {moved[t, b]:.3g} m between frames {frames[int(t)]} and {frames[int(t) + 1]}",
-            f"at most {jump_m} m",
-            "split the recording or mark the lost frames invalid",
-        )
-    still = (np.diff(poses, axis=0) == 0).all(axis=(1, 2)) & (len(e.bodies) > 0)
-    for a, b in _runs(still):
-        span = float(time_s[b] - time_s[a])
-        if span < FROZEN_S:
-            continue
-        where = f"frames {frames[a]}-{frames[b]} ({span:.2f} s) hold identical poses of every body"
-        if b < len(moved) and float(moved[b].max()) > FROZEN_JUMP_M:
-            jump = f"{where}, then {e.bodies[int(moved[b].argmax())]} jumps {moved[b].max():.3g} m"
-            add("frozen_then_jump", jump, "a live track", "mark those frames invalid")
-        else:
-            add("frozen", where, "a live track", "a stall of the robot is scored as one")
-
-    upright, other = _upright_share(poses, up_axis)
-    if other - upright > 0.5:
-        add(
-            "quaternion_order",
-            f"{upright:.0%} of the bodies that tell stand upright at the start as read, {other:.0%} in another order",
-            "wxyz",
-            "check the order that the source declares",
-        )
-    if not e.bodies:
-        add("no_body", "joints alone", "poses of bodies", "forward kinematics of a named robot gives the tip's")
-    if e.gripper_width_m is None:
-        add("no_gripper_width", "no gripper width", "metres a frame", "record the sum of the finger joints")
-    if e.success_at_end is None:
-        add("success_unknown", "no success flag", "success_at_end", "the gate uses poses alone")
-    return tuple(out)
-
-
-def _upright_share(poses: np.ndarray, up_axis: int) -> tuple[float, float]:
-    """Share of bodies with one axis along `up_axis` at the first frame: as read, and read in another order.
-
-    Bodies resting on a table have a face down. The angle between successive quaternions is the same in either
-    order, so continuity cannot tell them apart; gravity can. Only bodies that stand in one reading alone count.
-    """
-
-    def tilt_deg(wxyz: np.ndarray) -> np.ndarray:
-        w, x, y, z = (wxyz / np.maximum(np.linalg.norm(wxyz, axis=-1, keepdims=True), 1e-12)).T
-        rotation = np.array(
-            [
-                [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-                [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-                [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-            ]
-        )
-        return np.degrees(np.arccos(np.minimum(np.abs(rotation[up_axis]).max(axis=0), 1.0)))
-
-    first = poses[0, :, :4]
-    as_read, best = tilt_deg(first), (1.0, 1.0)
-    for order in ([3, 0, 1, 2], [1, 2, 3, 0]):  # xyzw taken for wxyz, and wxyz taken for xyzw
-        swapped = tilt_deg(first[:, order])
-        # stands within 3 deg in one reading and is off by over 15 in the other; half turns stand in any order
-        stands, falls = (as_read < 3) & (swapped > 15), (swapped < 3) & (as_read > 15)
-        if (n := int(stands.sum() + falls.sum())) > 0:
-            shares = float(stands.sum() / n), float(falls.sum() / n)
-            best = max(best, shares, key=lambda share: share[1] - share[0])
-    return best
-
-
-def _prepare(e: Episode) -> Episode:
-    non_finite, zero = _bad_frames(e.poses)
-    time_s = np.asarray(e.time_s, np.float64)
-    valid = e.valid & ~non_finite & ~zero & np.isfinite(time_s)
-    if not valid.any():
-        return dataclasses.replace(e, valid=valid, poses=np.tile(IDENTITY_POSE, (*e.poses.shape[:2], 1)))
-    first = int(np.argmax(valid))
-    last_valid = np.maximum.accumulate(np.where(valid, np.arange(e.n_frames), first))
-    poses = np.array(e.poses, np.float64)[last_valid]
-    poses[..., :4] /= np.linalg.norm(poses[..., :4], axis=-1, keepdims=True)
-    flips = np.sign(np.sum(poses[1:, :, :4] * poses[:-1, :, :4], axis=-1))
-    sign = np.cumprod(np.concatenate([np.ones((1, flips.shape[1])), np.where(flips < 0, -1.0, 1.0)]), axis=0)
-    poses[..., :4] *= sign[..., None]
-    time_s = time_s[last_valid] - time_s[first]
-    width = e.gripper_width_m
-    if width is not None:
-        width = np.asarray(width, np.float64)[last_valid]
-    return dataclasses.replace(e, poses=poses, time_s=time_s, valid=valid, gripper_width_m=width)
-
-
-IDENTITY_POSE = np.array([1.0, 0, 0, 0, 0, 0, 0])
+        return door.prepare(self)
 
 
 @pytree
 class EpisodeBatch:
-    """Episodes of one padding bucket, padded at the end with ``valid = False``; what the metrics are vmapped over.
+    """Episodes of one padding bucket, padded at the end with frames that do not exist; what metrics are vmapped over.
 
-    ``gripper_width_m`` is NaN and ``success`` is -1 where unknown. ``rows`` are the episodes' table rows (host only).
+    ``frame_valid`` says which frames exist, ``valid`` which bodies were seen in them (never in one that does not).
+    ``gripper_width_m`` is NaN and ``success`` is -1 where unknown. ``joint_names`` are () where episodes differ.
     """
 
     poses: Float[np.ndarray, "B T N 7"]
     time_s: Float[np.ndarray, "B T"]
-    valid: Bool[np.ndarray, "B T"]
+    valid: Bool[np.ndarray, "B T N"]
+    frame_valid: Bool[np.ndarray, "B T"]
     gripper_width_m: Float[np.ndarray, "B T"]
     success: Int[np.ndarray, " B"]  # 1, 0, or -1 for unknown
     joints: Float[np.ndarray, "B T Q"] | None = None  # only when asked for; NaN where not recorded
     signals: dict[str, Float[np.ndarray, "B T ..."]] = field(default_factory=dict)  # those that were asked for
     bodies: tuple[str, ...] = field(metadata=STATIC)
+    joint_names: tuple[str, ...] = field(default=(), metadata=STATIC)
 
     @property
     def n_episodes(self) -> int:
@@ -367,12 +264,19 @@ def pad_episodes(
 ) -> EpisodeBatch:
     """Stack prepared episodes of the same bodies into one padded batch (poses of the padding repeat the last frame).
 
+    Bodies are matched by name and stand in the order of the first episode's; InputError where they are not the same.
     ``joints_n`` joints of every episode come along if it is not 0, NaN for episodes that recorded none, and the
     ``signals`` of these names, which every episode must have.
     """
     bodies = episodes[0].bodies
-    if any(e.bodies != bodies for e in episodes):
-        raise ValueError(f"episodes of one batch must list the same bodies in the same order, got {bodies} and others")
+    for e in episodes:
+        if set(e.bodies) != set(bodies) or len(e.bodies) != len(bodies):
+            raise InputError(
+                f"{e.episode_id or 'an episode'}: it has the bodies {', '.join(e.bodies)}, expected "
+                f"{', '.join(bodies)} as in {episodes[0].episode_id or 'the first of the batch'}; pad it by itself",
+                key="bodies",
+            )
+    episodes = [e.with_bodies(bodies) for e in episodes]
     longest = max(e.n_frames for e in episodes)
     length = length or bucket_length(longest)
     if length < longest:
@@ -386,7 +290,8 @@ def pad_episodes(
     return EpisodeBatch(
         poses=take(lambda e: e.poses).astype(dtype),
         time_s=take(lambda e: e.time_s).astype(dtype),
-        valid=take(lambda e: e.valid) & real,
+        valid=take(lambda e: e.valid & e.frame_valid[:, None]) & real[..., None],
+        frame_valid=take(lambda e: e.frame_valid) & real,
         gripper_width_m=take(
             lambda e: np.full(e.n_frames, np.nan) if e.gripper_width_m is None else e.gripper_width_m
         ).astype(dtype),
@@ -396,6 +301,7 @@ def pad_episodes(
         else take(lambda e: np.full((e.n_frames, joints_n), np.nan) if e.joints is None else e.joints).astype(dtype),
         signals={name: take(lambda e, name=name: e.signals[name]).astype(dtype) for name in signals},  # type: ignore[index]
         bodies=bodies,
+        joint_names=episodes[0].joint_names if len({e.joint_names for e in episodes}) == 1 else (),
     )
 
 

@@ -63,7 +63,7 @@ def demonstrations(name: str = "stack_cube_demos", dtype: str = "float32") -> tu
     good = [with_bodies(e, bodies) for e in good]
     columns = tuple((bodies.index(p.a), bodies.index(p.b)) for p in pairs)
     batch = pad_episodes(good, dtype=np.dtype(dtype))
-    aligned, relative = align_batch(batch, spec=task, bodies=bodies, bins_n=10, columns=columns)
+    aligned, relative, _ = align_batch(batch, spec=task, bins_n=10, columns=columns)
     assert np.asarray(aligned.reached).all()
     scale = jnp.asarray(mean_scale(good, task, pairs), dtype)
     keywords = {"scale": scale, "pairs": pairs, "spec": task, "bins_n": 10}
@@ -87,16 +87,17 @@ def score_batch(
 ) -> GeometricQuality:
     """Alignment and quality of every episode of a padded batch."""
     return jax.vmap(lambda *arrays: score_one(*arrays, reference=reference, params=params, bodies=bodies))(
-        batch.poses, batch.time_s, batch.valid, batch.gripper_width_m, batch.success
+        batch.poses, batch.time_s, batch.frame_valid, batch.gripper_width_m, batch.success, batch.valid
     )
 
 
 def score_one(
     poses: jax.Array,
     time_s: jax.Array,
-    valid: jax.Array,
+    frame_valid: jax.Array,
     width: jax.Array,
     success: jax.Array,
+    valid: jax.Array | None = None,
     *,
     reference: Reference,
     params: GeometricParams,
@@ -105,14 +106,16 @@ def score_one(
     aligned = align.align_episode(
         poses,
         time_s,
-        valid,
+        frame_valid,
         width,
+        valid=valid,
         spec=reference.spec,
         bodies=bodies,
         bins_n=reference.bins_n,
         mean_duration_s=reference.duration_s,
     )
-    return geometric_quality(poses, aligned, success, reference=reference, params=params, bodies=bodies)
+    told = {"reference": reference, "params": params, "bodies": bodies, "valid": valid}
+    return geometric_quality(poses, aligned, success, **told)
 
 
 def batch_of(
@@ -185,7 +188,7 @@ def truncated(e: Episode, n: int) -> Episode:
 
 def per_frame(e: Episode, f: Callable[[np.ndarray], np.ndarray]) -> Episode:
     """``f`` on every array that has one row a frame."""
-    names = ("poses", "time_s", "valid", "gripper_width_m", "sub_task", "joints", "actions")
+    names = ("poses", "time_s", "valid", "frame_valid", "gripper_width_m", "sub_task", "joints", "actions")
     arrays = {name: getattr(e, name) for name in names}
     return dataclasses.replace(e, **{name: f(x) for name, x in arrays.items() if x is not None})
 
@@ -211,7 +214,8 @@ def resampled(e: Episode, factor: float) -> Episode:
         e,
         poses=poses,
         time_s=time_s,
-        valid=np.ones(len(time_s), bool),
+        valid=np.ones(poses.shape[:2], bool),
+        frame_valid=np.ones(len(time_s), bool),
         gripper_width_m=width,
         sub_task=None,
         joints=None,
@@ -234,7 +238,7 @@ def small_episode(
     for k in range(len(bodies)):
         poses[:, k, :4] = axis_turn(rng.normal(size=3), 0.3 + 0.2 * t)
         poses[:, k, 4:] = rng.uniform(-0.3, 0.3, 3) + t[:, None] * rng.uniform(0.02, 0.06, 3)
-    return Episode(
+    return Episode.of(
         poses=poses,
         time_s=t,
         valid=np.ones(n, bool),

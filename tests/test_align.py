@@ -374,7 +374,7 @@ def test_empty_bins_lie_on_the_geodesic_and_are_not_seen() -> None:
     track[:, 4:] = [[0, 0, 0], [0, 0, 0], [0, 0, 0.3], [0, 0, 0.3], [1, 2, 3], [9, 9, 9]]
     fill = quick_jit(partial(align.bin_poses, sub_tasks_n=3, bins_n=4))
     poses, seen, converged = fill(jnp.asarray(track[None], jnp.float32), bins)
-    assert seen.tolist() == [True, False, False, True] + [False, False, True, False] + [False] * 4
+    assert seen[0].tolist() == [True, False, False, True] + [False, False, True, False] + [False] * 4
     assert converged.all()
     yaw = 2 * np.degrees(np.arctan2(poses[0, :4, 3], poses[0, :4, 0]))
     np.testing.assert_allclose(yaw, [0, 30, 60, 90], atol=1e-3)

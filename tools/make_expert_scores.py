@@ -26,7 +26,9 @@ def main(folder: str) -> None:
     """Score the stores and write the table."""
     tables = []
     for name in EMBODIMENTS:
-        columns = score(None, open_source(Path(folder) / f"parcel_stow_{name}_seed{SEED}"), metrics=["stages"]).columns
+        columns = score(
+            None, open_source(Path(folder) / f"parcel_stow_{name}_seed{SEED}"), metrics=["stages", "grasp"]
+        ).columns
         times = [k for k in columns if k.startswith("stages.") and k.endswith("_s")]
         kept = {
             k: v for k, v in columns.items() if k not in (*DROPPED, *times) and not k.startswith("grasp.min_weight")

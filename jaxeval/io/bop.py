@@ -204,16 +204,15 @@ def _episode(
         for (image, body), q, row in zip(best, wxyz, best.values(), strict=True):
             poses[frame[image], bodies.index(body)] = [*q, *row.t_m]
     seen = np.asarray(~np.isnan(poses).any(axis=-1))
-    whole = np.asarray(np.logical_and.reduce(seen, axis=1))
     counts = Counter({body: int(seen[:, n].sum()) for n, body in enumerate(bodies)})
     if short := {body: n for body, n in counts.items() if n < len(images)}:
         found = ", ".join(f"{body} in {n} of {len(images)} images" for body, n in short.items())
-        done = f"{int((~whole).sum())} frames are invalid"
+        done = f"in {int((~seen.all(axis=1)).sum())} frames an object is not valid"
         findings.add("missing_detections", found, "every object in every image", done, where=where)
-    return Episode(
+    return Episode.of(
         poses=poses,
         time_s=(images - images[0]) / fps,
-        valid=whole,
+        valid=seen,
         bodies=bodies,
         episode_id=f"{path.stem}/scene={scene}",
         source=str(path),

@@ -36,7 +36,7 @@ GAP_STEPS = 10
 """A pause of at most so many median steps is no gap, however long: slow recordings stay whole."""
 MENDED = ("epoch_time", "unnormalised_quaternion", "zero_quaternion", "non_finite_pose")
 """Findings of `Episode.check` about what `Episode.prepared` mends."""
-PER_FRAME = ("poses", "time_s", "valid", "gripper_width_m", "sub_task", "joints", "actions")
+PER_FRAME = ("poses", "time_s", "valid", "frame_valid", "gripper_width_m", "sub_task", "joints", "actions")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def clean(episode: Episode, *, gap_s: float = GAP_S, late_n: int = LATE_N) -> Cl
         prepared = part.prepared()
         actions += [f for f in part.check() if f.code in MENDED]
         turned = (part.poses[..., :4] * prepared.poses[..., :4]).sum(axis=-1) < 0
-        if (n := int(turned[prepared.valid].any(axis=-1).sum())) > 0:
+        if (n := int((turned & prepared.valid).any(axis=-1).sum())) > 0:
             found = f"{n} frames hold a quaternion of the other sign"
             actions.append(action("quaternion_sign", _name(part), found, "made continuous"))
         done.append(prepared)

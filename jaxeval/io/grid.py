@@ -18,9 +18,10 @@ LONGEST = 1_000_000
 
 @dataclass(frozen=True)
 class Gridded:
-    """The frames of an episode at k / fps; one without a measurement is not `valid` and holds numbers all the same."""
+    """The frames of an episode at k / fps; what is not valid was not measured and holds numbers all the same."""
 
-    valid: Bool[np.ndarray, " n"]
+    frame_valid: Bool[np.ndarray, " n"]
+    valid: Bool[np.ndarray, "n N"]
     poses: Float[np.ndarray, "n N 7"]
     gripper_width_m: Float[np.ndarray, " n"] | None
     joints: Float[np.ndarray, "n Q"] | None
@@ -37,7 +38,7 @@ def gridded(e: Episode, fps: float, *, where: str) -> Gridded:
     Raises:
         InputError: the episode lasts more than `LONGEST` frames.
     """
-    frames = np.flatnonzero(e.valid)
+    frames = np.flatnonzero(e.frame_valid)
     time_s = e.time_s[frames]
     n = max(2, int(np.ceil((time_s[-1] - ON_GRID_S) * fps)) + 1)
     if n > LONGEST:
@@ -46,19 +47,38 @@ def gridded(e: Episode, fps: float, *, where: str) -> Gridded:
     slots = np.rint(time_s * fps).astype(int)
     steps = np.diff(slots)
     if np.abs(slots / fps - time_s).max() < ON_GRID_S and steps.min() > 0 and np.median(steps) == 1:
-        valid = np.zeros(n, bool)
-        valid[slots] = True
-        at = frames[np.maximum.accumulate(np.where(valid, np.searchsorted(slots, np.arange(n)), 0))]
+        recorded, valid = np.zeros(n, bool), np.zeros((n, len(e.bodies)), bool)
+        recorded[slots], valid[slots] = True, e.valid[frames]
+        at = frames[np.maximum.accumulate(np.where(recorded, np.searchsorted(slots, np.arange(n)), 0))]
         width, joints = (None if a is None else a[at] for a in (e.gripper_width_m, e.joints))
-        return Gridded(valid, e.poses[at], width, joints, None if e.actions is None else e.actions[at], None)
+        return Gridded(recorded, valid, e.poses[at], width, joints, None if e.actions is None else e.actions[at], None)
     grid_s = np.arange(n) / fps
-    poses = interpolated(e.poses[frames], time_s, grid_s)
+    poses, valid, apart = _interpolated_bodies(e, frames, grid_s)
     width = None if e.gripper_width_m is None else np.interp(grid_s, time_s, e.gripper_width_m[frames])
     joints = None if e.joints is None else linear(e.joints[frames], time_s, grid_s)
     at = frames[np.minimum(np.searchsorted(time_s, grid_s - 1e-9), len(frames) - 1)]
     actions = None if e.actions is None else e.actions[at]
-    apart = _apart(interpolated(poses, grid_s, time_s), e.poses[frames])
-    return Gridded(_bracketed(frames, time_s, grid_s), poses, width, joints, actions, apart)
+    frame_valid = _bracketed(frames, time_s, grid_s)
+    return Gridded(frame_valid, valid & frame_valid[:, None], poses, width, joints, actions, apart)
+
+
+def _interpolated_bodies(
+    e: Episode, frames: np.ndarray, grid_s: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
+    """(poses, valid, largest m and deg apart from the recording) of every body, by the frames in which it is valid."""
+    poses, valid = np.empty((len(grid_s), len(e.bodies), 7)), np.zeros((len(grid_s), len(e.bodies)), bool)
+    apart = [(0.0, 0.0)]
+    for i in range(len(e.bodies)):
+        mine = frames[e.valid[frames, i]]
+        if len(mine) < 2:
+            poses[:, i] = e.poses[mine[0] if len(mine) else 0, i]
+            continue
+        time_s, track = e.time_s[mine], e.poses[mine, i][:, None]
+        made = interpolated(track, time_s, grid_s)
+        poses[:, i], valid[:, i] = made[:, 0], _bracketed(mine, time_s, grid_s)
+        apart.append(_apart(interpolated(made, grid_s, time_s), track))
+    m, deg = zip(*apart, strict=True)
+    return poses, valid, (max(m), max(deg))
 
 
 def interpolated(poses: np.ndarray, time_s: np.ndarray, at_s: np.ndarray) -> np.ndarray:

@@ -109,7 +109,8 @@ def _episode(
     return Episode(
         poses=np.stack(list(poses.values()), axis=1) if poses else np.zeros((n, 0, 7)),
         time_s=_time_s(data_set, frames, roles, findings),
-        valid=frames.flags(roles.valid) if roles.valid else np.ones(n, bool),
+        valid=np.stack([_seen(frames, roles, body) for body in poses], axis=1) if poses else np.ones((n, 0), bool),
+        frame_valid=frames.flags(roles.valid) if roles.valid else np.ones(n, bool),
         gripper_width_m=frames.scalar(roles.gripper_width) if roles.gripper_width else None,
         joints=joints,
         actions=_actions(frames, roles),
@@ -123,6 +124,11 @@ def _episode(
         task=frames.task or data_set.root.name,
         source=f"{data_set.root} ({data_set.robot_type or 'unknown robot'})",
     )
+
+
+def _seen(frames: Frames, roles: Roles, body: str) -> np.ndarray:
+    """[T] frames in which the body was seen; all, where the data set does not say."""
+    return frames.flags(roles.body_valid[body]) if body in roles.body_valid else np.ones(frames.length, bool)
 
 
 def _time_s(data_set: DataSet, frames: Frames, roles: Roles, findings: FileFindings) -> np.ndarray:

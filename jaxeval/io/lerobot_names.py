@@ -10,6 +10,7 @@ from typing import Any
 from jaxeval.io.findings import FileFindings
 
 POSE = "observation.pose."
+VALID = "observation.valid."
 AXES = ("x", "y", "z", "qx", "qy", "qz", "qw")
 """Names of a pose's components, in the order in which `write_lerobot` writes them."""
 WXYZ_XYZ = ("qw", "qx", "qy", "qz", "x", "y", "z")
@@ -40,12 +41,14 @@ class Roles:
     success: str | None = None
     valid: str | None = None
     timestamp: str | None = None
+    body_valid: dict[str, str] = field(default_factory=dict)  # body -> feature, where each has its own
 
     @property
     def columns(self) -> list[str]:
         """Features that are read."""
         single = (self.joints, self.gripper_width, self.action, self.success, self.valid, self.timestamp)
-        return list(dict.fromkeys([f for f, _ in self.poses.values()] + [f for f in single if f is not None]))
+        several = [*(f for f, _ in self.poses.values()), *self.body_valid.values()]
+        return list(dict.fromkeys(several + [f for f in single if f is not None]))
 
 
 def names_of(feature: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -101,6 +104,7 @@ def roles_of(features: Mapping[str, Mapping[str, Any]], findings: FileFindings) 
         present("next.success"),
         present("observation.valid"),
         present("timestamp"),
+        {b: f"{VALID}{b}" for b in poses if f"{VALID}{b}" in features},
     )
 
 

@@ -20,7 +20,7 @@ from jaxeval.io.errors import InputError
 from jaxeval.io.findings import FileFindings
 from jaxeval.io.grid import gridded
 from jaxeval.io.hdf5 import rate_hz
-from jaxeval.io.lerobot_names import AXES, POSE
+from jaxeval.io.lerobot_names import AXES, POSE, VALID
 from jaxeval.io.store_write import atomic_folder
 from jaxeval.types import Episode, Finding
 
@@ -56,7 +56,8 @@ def write_lerobot(
 
     Without `fps` it is one over the median time step of all episodes. `task` replaces the episodes' own. Features are
     ``observation.pose.NAME`` (x, y, z, qx, qy, qz, qw; metres, world frame), ``observation.gripper_width``,
-    ``observation.joints``, ``observation.valid``, ``action`` (row t follows frame t, the last repeats the one before),
+    ``observation.joints``, ``observation.valid`` (of the frame; where some body was lost in a frame, also
+    ``observation.valid.NAME``), ``action`` (row t follows frame t, the last repeats the one before),
     ``next.success`` (at the last frame, written if every outcome is known), ``next.done``.
 
     Raises:
@@ -69,6 +70,8 @@ def write_lerobot(
         raise InputError(f"{path}: it exists already; choose another path")
     layout = _layout(path, episodes, findings)
     prepared = [_checked(path, e) for e in episodes]
+    if any((e.frame_valid[:, None] & ~e.valid).any() for e in prepared):
+        layout.features.update({f"{VALID}{b}": ("bool", None, 1) for b in layout.bodies})
     if fps is None:
         fps = _rate(prepared)
     elif rate_hz(fps) is None:
@@ -202,7 +205,7 @@ def _checked(path: Path, e: Episode) -> Episode:
 
 
 def _rate(episodes: Sequence[Episode]) -> float:
-    return 1.0 / float(np.median(np.concatenate([np.diff(e.time_s[e.valid]) for e in episodes])))
+    return 1.0 / float(np.median(np.concatenate([np.diff(e.time_s[e.frame_valid]) for e in episodes])))
 
 
 # ------------------------------------------------------------------------------------------------- one episode
@@ -212,18 +215,21 @@ def _columns(layout: _Layout, before: Episode, e: Episode, fps: float, findings:
     """[n, k] of every observed feature of one episode at k / fps; `e` is `before` prepared."""
     where = f"{findings.path}/{e.episode_id or 'an episode'}"
     grid = gridded(e, fps, where=where)
-    n, recorded_n = len(grid.valid), int(e.valid.sum())
+    n, recorded_n = len(grid.frame_valid), int(e.frame_valid.sum())
     if grid.apart is not None:
         found = f"{recorded_n} frames at uneven times or another rate than {fps:g} fps"
         action = f"{n} frames, off by up to {grid.apart[0]:.2g} m and {grid.apart[1]:.2g} deg at the recorded times"
         findings.add("resampled", found, "time stamps at k / fps", action, where=where)
-    if not grid.valid.all() or recorded_n < before.n_frames:
-        lost_n = before.n_frames - recorded_n
-        found = f"{n - int(grid.valid.sum())} of {n} frames without a measurement, {lost_n} recorded ones invalid"
+    measured = grid.frame_valid & grid.valid.all(axis=1)
+    if not measured.all() or recorded_n < before.n_frames:
+        lost_n = before.n_frames - recorded_n + int((e.frame_valid & ~e.valid.all(axis=1)).sum())
+        found = f"{n - int(measured.sum())} of {n} frames without a measurement, {lost_n} recorded ones invalid"
         findings.add("frames_missing", found, "a pose in each", "see observation.valid", where=where)
     last = np.arange(n) == n - 1
     columns: dict[str, Any] = {f"{POSE}{b}": grid.poses[:, i, XYZW_LAST] for i, b in enumerate(layout.bodies)}
-    columns |= {"observation.valid": grid.valid[:, None], "next.done": last[:, None]}
+    columns |= {"observation.valid": grid.frame_valid[:, None], "next.done": last[:, None]}
+    if f"{VALID}{layout.bodies[0]}" in layout.features:
+        columns |= {f"{VALID}{b}": grid.valid[:, i, None] for i, b in enumerate(layout.bodies)}
     if "observation.gripper_width" in layout.features:
         columns["observation.gripper_width"] = np.asarray(grid.gripper_width_m)[:, None]
     if "observation.joints" in layout.features:

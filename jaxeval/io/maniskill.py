@@ -126,10 +126,9 @@ def _episode(traj: Node, about: _About, findings: FileFindings) -> Episode:
     once, at_end = _success(traj, about.outcome.get(number), findings)
     seed = about.seed.get(number)
     bodies = tuple(poses)
-    return Episode(
+    return Episode.of(
         poses=np.stack(list(poses.values()), axis=1),
         time_s=np.arange(frames_n) / about.control_freq_hz,
-        valid=np.ones(frames_n, bool),
         gripper_width_m=None if joints is None else joints[:, -2:].sum(axis=-1),
         joints=joints,
         actions=_actions(traj, frames_n),

@@ -97,10 +97,9 @@ def _episode(path: Path, file: Any, keys: set[str], meta: dict[str, Any], k: int
     phase = _array(path, file, f"{prefix}phase", n, kinds="U").tolist()
     labels = tuple(dict.fromkeys(phase))
     success = _array(path, file, f"{prefix}success", n, kinds="b") != 0
-    return Episode(
+    return Episode.of(
         poses=poses,
         time_s=np.arange(n) / rate,
-        valid=np.ones(n, bool),
         gripper_width_m=_array(path, file, f"{prefix}gripper_width", n),
         sub_task=np.array([labels.index(p) for p in phase], np.int32),
         joints=_array(path, file, f"{prefix}qpos", n, len(PANDA_JOINTS)),

@@ -92,10 +92,9 @@ def _episode(demo: Node, about: _About, findings: FileFindings) -> Episode:
     success = _success(demo, about.outcome.get(number), findings)
     seed = demo.attribute("seed")
     seed = seed if isinstance(seed, int) and not isinstance(seed, bool) else None
-    return Episode(
+    return Episode.of(
         poses=np.stack(list(poses.values()), axis=1),
         time_s=np.arange(frames_n) * about.step_s,
-        valid=np.ones(frames_n, bool),
         joints=joints if joints is not None and joints.ndim == 2 else None,
         actions=actions if actions is not None and actions.ndim == 2 and len(actions) == frames_n else None,
         success_once=True if success else None,

@@ -172,10 +172,9 @@ def _episode(demo: Node, about: _About, findings: FileFindings) -> Episode:
     if joints is not None and joints.ndim != 2:
         raise InputError(f"{demo.path}: {obs.name}/robot0_joint_pos has {joints.ndim} axes, expected 2; {EXTRACT}")
     once, at_end = _success(demo, frames_n, findings)
-    return Episode(
+    return Episode.of(
         poses=np.stack(list(poses.values()), axis=1),
         time_s=np.arange(frames_n) / about.control_freq_hz,
-        valid=np.ones(frames_n, bool),
         gripper_width_m=_gripper_width(obs, frames_n, about, findings),
         joints=joints,
         actions=actions_that_led(demo, frames_n),

@@ -315,16 +315,21 @@ def _episode(
     if start_ns:
         findings.add("rebased", f"the first stamp is {start_ns / 1e9:.9g} s", "0", "time counts from there")
     values = {name: values_on_stamps(stamps, q, base_ns) for name, (stamps, q) in joints.items()}
-    return Episode(
+    return Episode.of(
         poses=poses,
         time_s=seconds_from(base_ns, start_ns),
-        valid=~np.logical_or.reduce(list(missing.values())),
+        valid=np.stack([_known(chain, missing, len(base_ns)) for chain in chains.values()], axis=1),
         gripper_width_m=_gripper_width(values, findings),
         joints=np.stack(list(values.values()), axis=1) if values else None,
         bodies=tuple(chains),
         joint_names=tuple(values),
         source=str(path),
     )
+
+
+def _known(chain: list[str], missing: dict[str, np.ndarray], frames_n: int) -> np.ndarray:
+    """[T] frames in which every link of a chain is known; static ones always are."""
+    return ~np.logical_or.reduce([np.zeros(frames_n, bool), *(missing[name] for name in chain if name in missing)])
 
 
 def _preference(track: Track) -> tuple[int, float, str]:

@@ -10,7 +10,7 @@ import glob
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from inspect import signature
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jaxeval.io.attributes import PREFIX, attributes_of, typed
 from jaxeval.io.bop import is_bop, read_bop
 from jaxeval.io.errors import InputError
 from jaxeval.io.hdf5 import refuse_hdf5
@@ -28,10 +29,11 @@ from jaxeval.io.recordings import read_recordings
 from jaxeval.io.robolab import is_robolab, read_robolab
 from jaxeval.io.robomimic import is_robomimic, read_robomimic
 from jaxeval.io.rosbag2 import is_rosbag2, read_rosbag2
-from jaxeval.io.store import Store, lacks_signals, open_store
+from jaxeval.io.store import Store, open_store
+from jaxeval.io.store_read import lacks_signals
 from jaxeval.io.trajectories import is_euroc, is_tum, is_tum_folder, read_euroc, read_tum, read_tum_folder
 from jaxeval.robots import load_robot
-from jaxeval.types import Episode, EpisodeBatch, Finding, bucket_length, pad_episodes
+from jaxeval.types import Attribute, Episode, EpisodeBatch, Finding, bucket_length, pad_episodes
 
 BUNDLED = "bundled:"
 Batches = Iterator[tuple[np.ndarray, EpisodeBatch]]
@@ -103,7 +105,7 @@ class Loaded:
         signals: tuple[str, ...] = (),
     ) -> Batches:
         """(rows, padded batch) of one bucket at a time; InputError at once for a body or a signal there is not."""
-        return _pad([(self, 0)], tuple(bodies), episodes_n, dtype, joints, signals)
+        return _pad([(self, 0, range(self.n_episodes))], tuple(bodies), episodes_n, dtype, joints, signals)
 
     @property
     def hash(self) -> str:
@@ -112,7 +114,11 @@ class Loaded:
         for e in self.episodes:
             told = [e.episode_id, e.bodies, e.success_at_end, e.seed, e.group, e.speed]
             total.update(json.dumps(told).encode() + e.poses.astype(np.float32).tobytes())
-            total.update(e.time_s.tobytes() + e.valid.tobytes())
+            total.update(e.time_s.tobytes() + e.frame_valid.tobytes())
+            if (lost := e.frame_valid[:, None] & ~e.valid).any():
+                total.update(lost.tobytes())
+            if e.attributes:
+                total.update(json.dumps(dict(e.attributes)).encode())
         return total.hexdigest()
 
 
@@ -125,27 +131,22 @@ def _same_bodies(path: Path, episodes: list[Episode]) -> tuple[list[Episode], li
     if not common:
         raise InputError(f"{path}: its episodes share no body; expected one scene a file; split the file")
 
-    def only(e: Episode) -> Episode:
-        order = [e.bodies.index(b) for b in common]
-        half = None if e.half_size_m is None else e.half_size_m[order]
-        return replace(e, poses=e.poses[:, order], half_size_m=half, bodies=common)
-
     found = f"not every episode has {', '.join(dropped)}" if dropped else "episodes list their bodies in other orders"
     finding = Finding("other_bodies", "warning", str(path), found, "one scene a file", f"{', '.join(common)} are kept")
-    return [only(e) for e in episodes], [finding]
+    return [e.with_bodies(common) for e in episodes], [finding]
 
 
 def _pad(
-    parts: list[tuple[Loaded, int]],
+    parts: list[tuple[Loaded, int, range]],
     bodies: tuple[str, ...],
     episodes_n: int,
     dtype: Any,
     joints: bool,
     signals: tuple[str, ...],
 ) -> Batches:
-    widths = {e.joints.shape[1] for part, _ in parts for e in part.episodes if joints and e.joints is not None}
+    widths = {e.joints.shape[1] for part, *_ in parts for e in part.episodes if joints and e.joints is not None}
     joints_n = max(widths, default=0)
-    for part, _ in parts:
+    for part, *_ in parts:
         if absent := [b for b in bodies if b not in part.bodies]:
             raise InputError(
                 f"{part.path}: no body {', '.join(absent)}; it has {', '.join(part.bodies)}; "
@@ -157,11 +158,10 @@ def _pad(
 
     def generate() -> Batches:
         pending: dict[int, list[tuple[int, Episode]]] = {}
-        for part, offset in parts:
-            order = [part.bodies.index(b) for b in bodies]
-            for row, e in enumerate(part.iter_episodes(), offset):
+        for part, offset, mine in parts:
+            for row, e in zip((offset + k for k in mine), part.read(mine.start, mine.stop), strict=True):
                 kept = pending.setdefault(bucket_length(e.n_frames), [])
-                kept.append((row, replace(e, poses=e.poses[:, order], bodies=bodies)))
+                kept.append((row, e.with_bodies(bodies)))
                 if len(kept) == episodes_n:
                     yield finished(pending, bucket_length(e.n_frames))
         for length in sorted(pending):
@@ -286,9 +286,15 @@ class Source:
         return self.parts[0].task
 
     def table(self) -> dict[str, list[Any]]:
-        """What is known of every episode beside its frames, in row order: one list a column (see `TABLE`)."""
+        """What is known of every episode beside its frames, in row order: one list a column.
+
+        The columns of `TABLE`, then ``attribute.<name>`` of every attribute that some episode has (None where one does
+        not); InputError where an attribute is not of one kind.
+        """
         tables = [_table(p) for p in self.parts]
-        return {name: [v for t in tables for v in t[name]] for name in TABLE}
+        columns = {name: [v for t in tables for v in t[name]] for name in TABLE}
+        attributes = typed(columns["episode_id"], [row for p in self.parts for row in _attributes(p)])
+        return columns | {PREFIX + name: column.to_pylist() for name, column in attributes.items()}
 
     @property
     def hash(self) -> str:
@@ -314,20 +320,32 @@ class Source:
         *,
         bodies: tuple[str, ...],
         episodes_n: int,
+        start: int = 0,
+        stop: int | None = None,
         dtype: Any = np.float32,
         joints: bool = False,
         signals: tuple[str, ...] = (),
     ) -> Batches:
         """(rows, padded batch) of one padding bucket at a time; files in memory share their batches.
 
+        ``start``, ``stop``: a range of the source's rows; the rows that come with a batch are the source's.
+
         Raises:
             InputError: at once, if a part lacks one of `bodies` or `signals`.
         """
         how: dict[str, Any] = {"episodes_n": episodes_n, "dtype": dtype, "joints": joints, "signals": signals}
-        offsets = np.cumsum([0, *(p.n_episodes for p in self.parts)])
-        stored = [(p, int(n)) for p, n in zip(self.parts, offsets, strict=False) if not isinstance(p, Loaded)]
-        loaded = [(p, int(n)) for p, n in zip(self.parts, offsets, strict=False) if isinstance(p, Loaded)]
-        streams = [(p.batches(bodies=bodies, **how), n) for p, n in stored]
+        start, stop, _ = slice(start, stop).indices(self.n_episodes)
+        streams: list[tuple[Batches, int]] = []
+        loaded: list[tuple[Loaded, int, range]] = []
+        offset = 0
+        for part in self.parts:
+            mine = range(max(start - offset, 0), min(stop - offset, part.n_episodes))
+            if isinstance(part, Loaded):
+                loaded.append((part, offset, mine))
+            elif mine:
+                stream = part.batches(bodies=bodies, start=mine.start, stop=mine.stop, **how)  # type: ignore[call-arg]
+                streams.append((stream, offset))
+            offset += part.n_episodes
         streams.append((_pad(loaded, tuple(bodies), **how), 0))
         return ((rows + offset, batch) for stream, offset in streams for rows, batch in stream)
 
@@ -337,6 +355,12 @@ TABLE = (
     "initial_condition_id", "initial_condition_hash", "source", "findings",
 )  # fmt: skip
 """Columns of `Source.table`; `findings` holds the codes of `Episode.check`."""
+
+
+def _attributes(part: Part) -> list[dict[str, Attribute]]:
+    if isinstance(part, Store):
+        return attributes_of(part.episodes)
+    return [dict(e.attributes) for e in part.iter_episodes()]
 
 
 def _table(part: Part) -> dict[str, list[Any]]:

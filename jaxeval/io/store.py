@@ -1,19 +1,25 @@
 """The native store: a folder of plain parquet that pandas, polars and DuckDB open as it is.
 
-    frames/part-00000.parquet  one row a frame: episode, frame, t_s, valid, sub_task, gripper_width_m, pose.<body>, ...
-    episodes.parquet           one row an episode: episode_id, shard, first_frame, length, success, seed, group, ...
+    frames/part-00000.parquet  one row a frame: episode, frame, t_s, frame_valid, sub_task, gripper_width_m,
+                               pose.<body>, valid.<body>, ...
+    episodes.parquet           one row an episode: episode_id, shard, first_frame, length, success, seed, group, ...,
+                               attribute.<name> (null where an episode lacks it)
     meta.json                  format version, task, bodies, units, sub-task and joint names, configuration, commit
 
-Episodes are stored *prepared* (time rebased in float64, quaternions unit and continuous, bad frames invalid), together
-with the codes of what ``Episode.check`` found, so reading is copying. ``Store.batches`` is the fast way in: it pads
-whole row groups at once and holds one row group and one batch a padding bucket in memory.
+``frame_valid`` says whether the frame exists, ``valid.<body>`` whether the body was seen in it: columns of their own,
+so that any program reads them and only those of the bodies asked for are read here. Format 1 had one column ``valid``
+for both, and no attributes; it is read as it was. Episodes are stored *prepared* (time rebased in float64, quaternions
+unit and continuous, bad poses invalid), together with the codes of what ``Episode.check`` found, so reading is copying.
+``Store.batches`` is the fast way in: it pads whole row groups at once and holds one row group and one batch a padding
+bucket in memory.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -23,20 +29,39 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jaxeval.io.attributes import PREFIX, attributes_of, names_in
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
-from jaxeval.io.store_check import check_columns, check_episodes, check_frames, check_meta
+from jaxeval.io.store_check import check_attributes, check_columns, check_episodes, check_meta
+from jaxeval.io.store_read import (
+    Frames,
+    More,
+    Padding,
+    column_of,
+    guarded,
+    known,
+    labels_of,
+    lacks_signals,
+    mask_columns,
+    matrix,
+    read_row_group,
+    success_of,
+)
 from jaxeval.io.store_write import (
     FORMAT,
     FORMAT_VERSION,
+    READABLE,
     UNITS,
+    FrameFile,
     Layout,
     ShardWriter,
     atomic_folder,
     episode_schema,
     frame_schema,
     shard_path,
+    with_masks,
     write_meta,
     write_table,
+    writing,
 )
 from jaxeval.types import Episode, EpisodeBatch, bucket_length
 
@@ -105,12 +130,14 @@ def write_store(
             "configuration": configuration or {},
         }
         write_meta(folder / "meta.json", meta)
-        write_table(folder / "episodes.parquet", table)
+        write_table(folder / "episodes.parquet", _with_attributes(table, writer.attributes()))
     return open_store(path)
 
 
 def append_store(path: str | Path, episodes: Iterable[Episode]) -> Store:
     """Add episodes as whole new shards, seen by readers all at once; one writer at a time.
+
+    A store of format 1 is rewritten in the newest format first: the same episodes, findings and hash.
 
     Raises:
         InputError: no store at `path`, or as `write_store`. The store is then as it was.
@@ -120,6 +147,8 @@ def append_store(path: str | Path, episodes: Iterable[Episode]) -> Store:
     first = next(items, None)
     if first is None:
         return store
+    if store.version != FORMAT_VERSION:
+        store = _upgraded(store)
     meta = dict(store.meta)
     writer = ShardWriter(
         store.path,
@@ -130,11 +159,34 @@ def append_store(path: str | Path, episodes: Iterable[Episode]) -> Store:
         first=(store.n_episodes, store.n_frames, int(store.column("shard")[-1]) + 1),
         episodes_per_shard=meta["episodes_per_shard"],
         compression=meta["compression"],
+        attributes=(store.column("episode_id").tolist(), attributes_of(store.episodes)),
     )
     table = _write_all(writer, first, items)
     write_meta(store.path / "meta.json", meta | {"sub_task_names": writer.sub_task_names})
-    write_table(store.path / "episodes.parquet", pa.concat_tables([store.episodes, table]))
+    old = store.episodes.select([n for n in store.episodes.column_names if not n.startswith(PREFIX)])
+    write_table(store.path / "episodes.parquet", _with_attributes(pa.concat_tables([old, table]), writer.attributes()))
     return open_store(path)
+
+
+def _upgraded(store: Store) -> Store:
+    """The store of format 1 rewritten in its place in the newest one, all or nothing; its other files stay."""
+    with atomic_folder(store.path, replace=True) as folder:
+        with writing(store.path):
+            shutil.copytree(store.path, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("frames"))
+            (folder / "frames").mkdir()
+        for shard in np.unique(store.column("shard")).tolist():
+            with FrameFile(shard_path(folder, shard), frame_schema(store.layout), store.meta["compression"]) as file:
+                for path, footer, i in store._groups:
+                    if path == shard_path(store.path, shard):
+                        file.write(with_masks(read_row_group(path, footer, i, None), store.layout))
+        write_meta(folder / "meta.json", store.meta | {"format_version": FORMAT_VERSION, "units": UNITS})
+    return open_store(store.path)
+
+
+def _with_attributes(table: pa.Table, columns: dict[str, pa.Array]) -> pa.Table:
+    for name, column in columns.items():
+        table = table.append_column(f"{PREFIX}{name}", column)
+    return table
 
 
 def _write_all(writer: ShardWriter, first: Episode, items: Iterator[Episode]) -> pa.Table:
@@ -143,6 +195,7 @@ def _write_all(writer: ShardWriter, first: Episode, items: Iterator[Episode]) ->
         for episode in items:
             writer.add(episode)
         table = writer.close()
+        writer.attributes()  # those that do not fit together are refused before anything is published
         writer.publish()
     except BaseException:
         writer.abandon()
@@ -181,9 +234,9 @@ def open_store(path: str | Path) -> Store:
         version = meta["format_version"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f'{meta_path}: expected JSON with "format": "{FORMAT}"; write the store again') from error
-    if version != FORMAT_VERSION:
+    if version not in READABLE:
         raise InputError(
-            f"{meta_path}: format_version {version}, expected {FORMAT_VERSION}; "
+            f"{meta_path}: format_version {version}, expected {' or '.join(map(str, READABLE))}; "
             "read it with the jaxeval version named under created_by and write it again"
         )
     check_meta(meta_path, meta)
@@ -195,6 +248,7 @@ class Store:
 
     def __init__(self, path: Path, meta: dict[str, Any]) -> None:
         self.path, self.meta = path, meta
+        self.version: int = meta["format_version"]
         self.task: str = meta["task"]
         self.bodies: tuple[str, ...] = tuple(meta["bodies"])
         self.sub_task_names: tuple[str, ...] = tuple(meta["sub_task_names"])
@@ -210,9 +264,11 @@ class Store:
             tuple(self.signals.items()),
         )
         table = path / "episodes.parquet"
-        self.episodes: pa.Table = _guarded(table, lambda: pq.read_table(table))
+        self.episodes: pa.Table = guarded(table, lambda: pq.read_table(table))
         check_columns(table, self.episodes.schema, episode_schema(self.bodies))
         check_episodes(table, self.episodes)
+        check_attributes(table, self.episodes.schema)
+        self.attribute_names: tuple[str, ...] = names_in(self.episodes)
         self.n_episodes: int = self.episodes.num_rows
         self._length = self.column("length").astype(np.int64)
         self._first = np.concatenate([[0], np.cumsum(self._length)])
@@ -277,17 +333,19 @@ class Store:
     def _batches(
         self, bodies: tuple[str, ...], episodes_n: int, start: int, stop: int, dtype: np.dtype, more: More
     ) -> Iterator[tuple[np.ndarray, EpisodeBatch]]:
-        success = _success(self.episodes["success_at_end"])
+        success = success_of(self.episodes["success_at_end"])
         buckets = np.array([bucket_length(n) for n in range(int(self._length.max(initial=0)) + 1)])[self._length]
         left = {int(b): int(n) for b, n in zip(*np.unique(buckets[start:stop], return_counts=True), strict=True)}
-        pending: dict[int, _Padding] = {}
-        columns = ["t_s", "valid", "gripper_width_m", *(f"pose.{b}" for b in bodies), *dict(more)]
+        pending: dict[int, Padding] = {}
+        masks = mask_columns(bodies, self.version)
+        columns = ["t_s", *masks, "gripper_width_m", *(f"pose.{b}" for b in bodies), *dict(more)]
+        joint_names = self.joint_names if "joints" in dict(more) else ()
         chunks = list(self._chunks(start, stop))
         with ThreadPoolExecutor(1) as reader:
             ahead = reader.submit(self._frames, *chunks[0], columns) if chunks else None
             for i, (a, b) in enumerate(chunks):
                 assert ahead is not None
-                frames = _Frames(ahead.result(), bodies, self.path, dtype, more)
+                frames = Frames(ahead.result(), bodies, self.path, dtype, more, version=self.version)
                 if i + 1 < len(chunks):
                     ahead = reader.submit(self._frames, *chunks[i + 1], columns)
                 for bucket in np.unique(buckets[a:b]):
@@ -295,23 +353,23 @@ class Store:
                     while rows.size:
                         if (padding := pending.get(int(bucket))) is None:
                             size = min(episodes_n, left[int(bucket)])
-                            padding = pending[int(bucket)] = _Padding(size, int(bucket), bodies, dtype, more)
+                            padding = pending[int(bucket)] = Padding(size, int(bucket), bodies, dtype, more)
                         now, rows = rows[: padding.room], rows[padding.room :]
                         padding.add(now, self._first[now] - self._first[a], self._length[now], frames)
                         if not padding.room:
                             left[int(bucket)] -= padding.size
-                            yield pending.pop(int(bucket)).batch(success)
+                            yield pending.pop(int(bucket)).batch(success, joint_names)
 
     def _row_groups(self) -> tuple[list[tuple[Path, pq.FileMetaData, int]], np.ndarray]:
         """Every row group in order as (file, its footer, number), and the frames at which they begin and end."""
         groups: list[tuple[Path, pq.FileMetaData, int]] = []
         sizes: list[int] = []
         shards = self.column("shard")
-        expected = frame_schema(self.layout)
+        expected = frame_schema(self.layout, self.version)
         for shard in np.unique(shards):
             file = shard_path(self.path, int(shard))
-            footer = _guarded(file, lambda file=file: pq.read_metadata(file))
-            check_columns(file, _guarded(file, footer.schema.to_arrow_schema), expected)
+            footer = guarded(file, lambda file=file: pq.read_metadata(file))
+            check_columns(file, guarded(file, footer.schema.to_arrow_schema), expected)
             rows, want = footer.num_rows, int(self._length[shards == shard].sum())
             if rows != want:
                 raise InputError(f"{file}: {rows} frames, expected {want} by episodes.parquet; write the store again")
@@ -333,18 +391,19 @@ class Store:
         a, b = int(self._first[start]), int(self._first[stop])
         g0 = int(np.searchsorted(self._group_first, a, side="right")) - 1
         g1 = int(np.searchsorted(self._group_first, b, side="left"))
-        tables = [_read_row_group(*group, columns) for group in self._groups[g0:g1]]
+        tables = [read_row_group(*group, columns) for group in self._groups[g0:g1]]
         table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
         return table.slice(a - int(self._group_first[g0]), b - a)
 
     def _episodes(self, start: int, stop: int, table: pa.Table) -> list[Episode]:
-        frames = _Frames(table, self.bodies, self.path, np.float64)
-        labels = _labels(table["sub_task"], self.sub_task_names)
+        frames = Frames(table, self.bodies, self.path, np.float64, version=self.version)
+        attributes = attributes_of(self.episodes.slice(start, stop - start))
+        labels = labels_of(table["sub_task"], self.sub_task_names)
         extra = {
-            name: _matrix(table, name, self.meta[f"{name}_n"], self.path) if self.meta[f"{name}_n"] else None
+            name: matrix(table, name, self.meta[f"{name}_n"], self.path) if self.meta[f"{name}_n"] else None
             for name in ("joints", "actions")
         }
-        signals = {s: _column(table, f"signal.{s}", n, self.path).astype(np.float64) for s, n in self.signals.items()}
+        signals = {s: column_of(table, f"signal.{s}", n, self.path).astype(np.float64) for s, n in self.signals.items()}
         out = []
         for k, row in enumerate(self.episodes.slice(start, stop - start).to_pylist(), start):
             here = slice(int(self._first[k] - self._first[start]), int(self._first[k + 1] - self._first[start]))
@@ -356,11 +415,13 @@ class Store:
                     poses=poses,
                     time_s=frames.time_s[here],
                     valid=frames.valid[here],
-                    gripper_width_m=_known(frames.width_m[here].astype(np.float64)),
+                    frame_valid=frames.frame_valid[here],
+                    attributes=attributes[k - start],
+                    gripper_width_m=known(frames.width_m[here].astype(np.float64)),
                     sub_task=labels[here] if (labels[here] >= 0).any() else None,
-                    joints=_known(None if extra["joints"] is None else extra["joints"][here]),
-                    actions=_known(None if extra["actions"] is None else extra["actions"][here]),
-                    half_size_m=_known(half),
+                    joints=known(None if extra["joints"] is None else extra["joints"][here]),
+                    actions=known(None if extra["actions"] is None else extra["actions"][here]),
+                    half_size_m=known(half),
                     signals={name: x[here] for name, x in signals.items()} or None,
                     bodies=self.bodies,
                     sub_task_names=self.sub_task_names,
@@ -391,35 +452,44 @@ class Store:
 
 
 def store_hash(store: Store | str | Path) -> str:
-    """SHA-256 (hex) of what the store says, whatever its shards, its compression or where it came from.
+    """SHA-256 (hex) of what the store says, whatever its format, its shards, its compression or where it came from.
 
-    Frames, lengths, ids, success flags, seeds, speeds, groups and sizes count; ``source`` and meta.json do not.
+    Frames, lengths, ids, success flags, seeds, speeds, groups, sizes and attributes count; ``source`` and meta.json do
+    not. What format 1 could not say (attributes, bodies lost in frames that exist) counts only where it is said, so
+    that the same episodes have the same hash in both formats.
     """
     store = store if isinstance(store, Store) else open_store(store)
     sums = {f"pose.{b}": hashlib.sha256() for b in store.bodies}
     arrays: dict[str, np.ndarray]
     sums |= {key: hashlib.sha256() for key in ("t_s", "valid", "gripper_width_m", "sub_task", "joints", "actions")}
+    sums |= {f"lost.{b}": hashlib.sha256() for b in store.bodies}
+    some_lost = False
     met: dict[int, int] = {}  # labels in the order in which frames first bear them
     for start, stop in store._chunks(0, store.n_episodes):
         table = store._frames(start, stop)
-        frames = _Frames(table, store.bodies, store.path, store.meta["precision"])
+        frames = Frames(table, store.bodies, store.path, store.meta["precision"], version=store.version)
         arrays = {f"pose.{b}": frames.poses[:, i] for i, b in enumerate(store.bodies)}
-        arrays |= {"t_s": frames.time_s, "valid": frames.valid, "gripper_width_m": frames.width_m}
-        labels = _labels(table["sub_task"], store.sub_task_names)
+        arrays |= {"t_s": frames.time_s, "valid": frames.frame_valid, "gripper_width_m": frames.width_m}
+        lost = frames.frame_valid[:, None] & ~frames.valid
+        some_lost |= bool(lost.any())
+        arrays |= {f"lost.{b}": lost[:, i] for i, b in enumerate(store.bodies)}
+        labels = labels_of(table["sub_task"], store.sub_task_names)
         for label in labels[np.sort(np.unique(labels, return_index=True)[1])]:
             met.setdefault(int(label), len(met))
         order = [met.get(k, 0) for k in range(-1, len(store.sub_task_names))]
         arrays["sub_task"] = np.array(order, np.int32)[labels + 1]
         for name in ("joints", "actions"):
             if store.meta[f"{name}_n"]:
-                arrays[name] = _matrix(table, name, store.meta[f"{name}_n"], store.path)
+                arrays[name] = matrix(table, name, store.meta[f"{name}_n"], store.path)
         for name, size in store.signals.items():
-            arrays[f"signal.{name}"] = _column(table, f"signal.{name}", size, store.path)
+            arrays[f"signal.{name}"] = column_of(table, f"signal.{name}", size, store.path)
             sums.setdefault(f"signal.{name}", hashlib.sha256())
         for name, array in arrays.items():
             sums[name].update(np.ascontiguousarray(array).tobytes())
     whole = hashlib.sha256()
     for name, total in sorted(sums.items()):
+        if name.startswith("lost.") and not some_lost:
+            continue
         whole.update(f"{name}:{total.hexdigest()};".encode())
     names = [store.sub_task_names[k] if k >= 0 else None for k in met]
     told = store.episodes.drop_columns(["source", "shard", "first_frame", "findings"])
@@ -427,144 +497,8 @@ def store_hash(store: Store | str | Path) -> str:
     return whole.hexdigest()
 
 
-# -------------------------------------------------------------------------------------------------- the fast path
-
-
-More = tuple[tuple[str, int], ...]
-"""Further columns to read, with their widths: joints and signals."""
-
-
-class _Frames:
-    """Columns of one table of frames as numpy; poses are [T, N, 7], so that a frame is one run of memory."""
-
-    def __init__(self, table: pa.Table, bodies: tuple[str, ...], path: Path, dtype: Any, more: More = ()) -> None:
-        table = table.combine_chunks()
-        if absent := [n for n in ("t_s", "valid", *(f"pose.{b}" for b in bodies)) if table[n].null_count]:
-            raise InputError(f"{path}: column {absent[0]} lacks values in some frames; write the store again")
-        self.time_s = table["t_s"].to_numpy()
-        self.valid = table["valid"].to_numpy()
-        self.width_m = table["gripper_width_m"].to_numpy()
-        self.poses = np.empty((table.num_rows, len(bodies), 7), dtype)
-        for i, b in enumerate(bodies):
-            self.poses[:, i] = _matrix(table, f"pose.{b}", 7, path)
-        self.more = {name: _column(table, name, size, path) for name, size in more}
-        check_frames(path, bodies, self.time_s, self.poses)
-
-
-class _Padding:
-    """One padding bucket being filled: a batch's arrays and how many of its episodes are in."""
-
-    def __init__(self, size: int, length: int, bodies: tuple[str, ...], dtype: np.dtype, more: More) -> None:
-        self.size, self.length, self.bodies, self.filled = size, length, bodies, 0
-        self.rows = np.empty(size, np.int64)
-        self.poses = np.empty((size, length, len(bodies), 7), dtype)
-        self.time_s = np.empty((size, length), dtype)
-        self.width_m = np.empty((size, length), dtype)
-        self.valid = np.empty((size, length), bool)
-        self.more = {name: np.empty((size, length, n) if n else (size, length), dtype) for name, n in more}
-
-    @property
-    def room(self) -> int:
-        return self.size - self.filled
-
-    def add(self, rows: np.ndarray, first: np.ndarray, length: np.ndarray, frames: _Frames) -> None:
-        """Copy whole episodes (first frame and length in `frames`) into the next places; the last frame repeats."""
-        at = slice(self.filled, self.filled + rows.size)
-        step = np.arange(self.length)
-        index = first[:, None] + np.minimum(step, length[:, None] - 1)
-        self.rows[at] = rows
-        self.time_s[at] = frames.time_s[index]
-        self.width_m[at] = frames.width_m[index]
-        self.valid[at] = frames.valid[index] & (step < length[:, None])
-        width = frames.poses.shape[1] * 7
-        flat = self.poses[at].reshape(rows.size, self.length, width)  # a view: the batch is contiguous
-        np.take(frames.poses.reshape(len(frames.poses), width), index, axis=0, out=flat, mode="clip")
-        for name, array in self.more.items():
-            array[at] = frames.more[name][index]
-        self.filled += rows.size
-
-    def batch(self, success: np.ndarray) -> tuple[np.ndarray, EpisodeBatch]:
-        return self.rows, EpisodeBatch(
-            poses=self.poses,
-            time_s=self.time_s,
-            valid=self.valid,
-            gripper_width_m=self.width_m,
-            success=success[self.rows],
-            joints=self.more.get("joints"),
-            signals={k.removeprefix("signal."): x for k, x in self.more.items() if k.startswith("signal.")},
-            bodies=self.bodies,
-        )
-
-
-def _read_row_group(file: Path, footer: pq.FileMetaData, i: int, columns: list[str] | None) -> pa.Table:
-    def read() -> pa.Table:
-        with pq.ParquetFile(file, metadata=footer, memory_map=True, page_checksum_verification=True) as parquet:
-            return parquet.read_row_group(i, columns=columns)
-
-    return _guarded(file, read)
-
-
-def _matrix(table: pa.Table, name: str, size: int, path: Path) -> np.ndarray:
-    """[T, size] from a column of fixed-size lists (or of lists that all have that size)."""
-    column = table[name].combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    flat = column.flatten()
-    if len(flat) != size * len(column):
-        raise InputError(f"{path}: column {name} holds lists that are not {size} long; write the store again")
-    return flat.to_numpy(zero_copy_only=False).reshape(-1, size)
-
-
-def _column(table: pa.Table, name: str, size: int, path: Path) -> np.ndarray:
-    """[T, size], or [T] if the size is 0."""
-    return _matrix(table, name, size, path) if size else table[name].to_numpy()
-
-
-def lacks_signals(path: Path, absent: Sequence[str], known: Iterable[str]) -> InputError:
-    """What to say of signals that were not recorded."""
-    return InputError(
-        f"{path}: no signal {', '.join(absent)}; it has {', '.join(known) or 'none'}; "
-        "rollouts of `jaxeval rollout task=parcel_stow` and its like have them"
-    )
-
-
-def _labels(column: pa.ChunkedArray, names: tuple[str, ...]) -> np.ndarray:
-    """[T] int32 indices into `names`, -1 for null."""
-    out = [np.zeros(0, np.int32)]
-    for chunk in column.chunks:
-        chunk = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
-        table = np.array([names.index(n) if n in names else -1 for n in chunk.dictionary.to_pylist()] + [-1], np.int32)
-        out.append(table[chunk.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)])
-    return np.concatenate(out)
-
-
-def _success(column: pa.ChunkedArray) -> np.ndarray:
-    """[B] int32: 1, 0, or -1 for unknown."""
-    return column.cast(pa.int32()).fill_null(-1).to_numpy()
-
-
-def _known(array: np.ndarray | None) -> np.ndarray | None:
-    """None for an array that is NaN throughout: not recorded."""
-    return None if array is None or np.isnan(array).all() else array
-
-
 def _format_of(path: Path) -> str | None:
     try:
         return json.loads((path / "meta.json").read_text())["format"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _guarded(path: Path, read: Any) -> Any:
-    """`read()`, with whatever pyarrow says about a bad file turned into one sentence."""
-    try:
-        return read()
-    except FileNotFoundError as error:
-        raise InputError(f"{path}: the file is missing; copy the whole store or write it again") from error
-    except PermissionError as error:
-        raise InputError(f"{path}: no permission to read it; ask its owner or copy it") from error
-    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
-        if path.is_file():
-            refuse_lfs_pointer(path)
-        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise InputError(f"{path}: truncated or corrupt, not readable as parquet ({reason}); copy it again") from error

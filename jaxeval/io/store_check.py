@@ -90,6 +90,16 @@ def check_episodes(path: Path, table: pa.Table) -> None:
             raise InputError(f"{path}: column {name} holds rows that are no three numbers; write the store again")
 
 
+def check_attributes(path: Path, schema: pa.Schema) -> None:
+    """InputError for a column of an attribute that holds none of the kinds that an attribute may be."""
+    for field in schema:
+        kinds = ("texts", "flags", "whole numbers", "numbers", "nothing")
+        if field.name.startswith("attribute.") and _kind(field.type) not in kinds:
+            raise InputError(
+                f"{path}: column {field.name} holds {_kind(field.type)}, expected one of {', '.join(kinds)}"
+            )
+
+
 def check_frames(
     path: Path, bodies: tuple[str, ...], time_s: Float[np.ndarray, " T"], poses: Float[np.ndarray, "T N 7"]
 ) -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jaxeval.io.attributes import typed
 from jaxeval.io.errors import InputError
-from jaxeval.types import Episode, one_of
+from jaxeval.types import Attribute, Episode, one_of
 
 FORMAT = "jaxeval-store"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READABLE = (1, 2)
+"""Format versions that are read; new stores are of the last."""
 ROW_GROUP_FRAMES_N = 65_536
 """A row group closes at the first episode that brings it to this many frames: the unit of a range read."""
 FAR_M = 100.0
@@ -37,6 +40,8 @@ UNITS = {
     "joints": "radians, metres for sliding joints; NaN where not recorded",
     "actions": "as recorded; row t led to frame t; NaN where not recorded",
     "signal.<name>": "as recorded",
+    "frame_valid": "the frame exists",
+    "valid.<body>": "the body was seen in the frame",
 }
 
 
@@ -78,17 +83,19 @@ def _vector(size: int, dtype: np.dtype) -> pa.DataType:
     return pa.list_(pa.field("item", pa.from_numpy_dtype(dtype), nullable=False), size)
 
 
-def frame_schema(layout: Layout) -> pa.Schema:
-    """Columns of ``frames/part-*.parquet``, one row a frame."""
+def frame_schema(layout: Layout, version: int = FORMAT_VERSION) -> pa.Schema:
+    """Columns of ``frames/part-*.parquet``, one row a frame; format 1 has one mask, of the frame."""
     fields = [
         pa.field("episode", pa.int64(), nullable=False),
         pa.field("frame", pa.int32(), nullable=False),
         pa.field("t_s", pa.float64(), nullable=False),
-        pa.field("valid", pa.bool_(), nullable=False),
+        pa.field("valid" if version == 1 else "frame_valid", pa.bool_(), nullable=False),
         pa.field("sub_task", pa.dictionary(pa.int32(), pa.string())),
         pa.field("gripper_width_m", pa.float32()),
     ]
     fields += [pa.field(f"pose.{b}", _vector(7, layout.dtype), nullable=False) for b in layout.bodies]
+    if version > 1:
+        fields += [pa.field(f"valid.{b}", pa.bool_(), nullable=False) for b in layout.bodies]
     for name, size in (("joints", layout.joints_n), ("actions", layout.actions_n)):
         if size:
             fields.append(pa.field(name, _vector(size, np.dtype(np.float32)), nullable=False))
@@ -99,7 +106,10 @@ def frame_schema(layout: Layout) -> pa.Schema:
 
 
 def episode_schema(bodies: tuple[str, ...]) -> pa.Schema:
-    """Columns of ``episodes.parquet``, one row an episode; ``findings`` are the codes of ``Episode.check``."""
+    """Columns of ``episodes.parquet``, one row an episode; ``findings`` are the codes of ``Episode.check``.
+
+    Columns ``attribute.<name>`` come after these, of the attributes that there are.
+    """
     fields: list[tuple[str, pa.DataType]] = [
         ("episode", pa.int64()),
         ("episode_id", pa.string()),
@@ -143,6 +153,44 @@ def _named(signals: tuple[tuple[str, int], ...]) -> str:
     return ", ".join(f"{name} [{size}]" if size else name for name, size in signals) or "none"
 
 
+class FrameFile:
+    """One file of frames being written; each table becomes a row group."""
+
+    def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
+        codec, level = ("zstd", 19) if compression == "zstd" else ("lz4", None)
+        self._parquet = pq.ParquetWriter(
+            path,
+            schema,
+            use_dictionary=["sub_task"],  # pyright: ignore[reportArgumentType]
+            column_encoding=_encodings(schema),
+            compression=codec,
+            compression_level=level,
+            write_page_checksum=True,
+        )
+
+    def write(self, table: pa.Table) -> None:
+        """Add a row group."""
+        self._parquet.write_table(table, row_group_size=table.num_rows)
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._parquet.close()
+
+    def __enter__(self) -> FrameFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def with_masks(table: pa.Table, layout: Layout) -> pa.Table:
+    """Frames of format 1 in the newest: the frame's one mask is also that of every body."""
+    columns = {name: table[name] for name in table.column_names} | {"frame_valid": table["valid"]}
+    columns |= {f"valid.{b}": table["valid"] for b in layout.bodies}
+    schema = frame_schema(layout)
+    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
 class ShardWriter:
     """Writes episodes as whole shards into `folder`; holds the frames of one row group and the table of episodes."""
 
@@ -157,6 +205,7 @@ class ShardWriter:
         first: tuple[int, int, int] = (0, 0, 0),
         episodes_per_shard: int,
         compression: str,
+        attributes: tuple[Sequence[str], Sequence[Mapping[str, Attribute]]] = ((), ()),
     ) -> None:
         one_of("compression", compression, ("lz4", "zstd"))
         one_of("precision", layout.precision, ("float32", "float64"))
@@ -165,18 +214,19 @@ class ShardWriter:
         self.episode, self.frame, self.shard = first
         self.episodes_per_shard = episodes_per_shard
         self.files: list[Path] = []
+        self._ids, self._attributes = list(attributes[0]), list(attributes[1])
         self.schema, self.rows = frame_schema(layout), []
-        self._codec, self._level = ("zstd", 19) if compression == "zstd" else ("lz4", None)
+        self.compression = compression
         self._pending: list[dict[str, np.ndarray]] = []
         self._pending_frames = self._in_shard = 0
-        self._parquet: pq.ParquetWriter | None = None
+        self._parquet: FrameFile | None = None
 
     def add(self, e: Episode) -> None:
         """Check, prepare and take in one episode; InputError when it does not fit the store."""
         name, layout = e.episode_id or f"episode {self.episode}", self.layout
         findings = e.check()
-        if shape := next((f for f in findings if f.code == "shape"), None):
-            raise InputError(str(shape))
+        if shape := next((f for f in findings if f.code in ("shape", "attribute")), None):
+            raise InputError(str(shape), code=shape.code)
         if e.n_frames == 0:
             raise InputError(f"{name}: it has no frames, expected at least 1; leave this episode out")
         if set(e.bodies) != set(layout.bodies):
@@ -195,9 +245,8 @@ class ShardWriter:
                 f"{name}: its signals are {_named(found)}, expected {_named(layout.signals)} as in the first episode; "
                 "write it to its own store"
             )
-        e = e.prepared()
-        order = [e.bodies.index(b) for b in layout.bodies]
-        poses = e.poses[:, order]
+        e = e.prepared().with_bodies(layout.bodies)
+        poses = e.poses
         origin = np.zeros(3)
         if np.abs(poses[..., 4:]).max(initial=0.0) > FAR_M and layout.precision == "float32":
             origin = np.round(poses[0, 0, 4:])
@@ -206,7 +255,7 @@ class ShardWriter:
             "episode": np.full(e.n_frames, self.episode, np.int64),
             "frame": np.arange(e.n_frames, dtype=np.int32),
             "t_s": np.asarray(e.time_s, np.float64),
-            "valid": e.valid,
+            "frame_valid": e.frame_valid,
             "sub_task": self._labels(e),
             "gripper_width_m": _rows(None if e.gripper_width_m is None else e.gripper_width_m[:, None], e.n_frames, 1),
             "joints": _rows(e.joints, e.n_frames, layout.joints_n),
@@ -214,7 +263,8 @@ class ShardWriter:
             "poses": poses.astype(layout.dtype),
         }
         columns |= {f"signal.{k}": np.asarray(x, layout.dtype) for k, x in (e.signals or {}).items()}
-        half = np.full((len(order), 3), np.nan) if e.half_size_m is None else np.asarray(e.half_size_m)[order]
+        columns |= {f"valid.{b}": e.valid[:, i] for i, b in enumerate(layout.bodies)}
+        half = np.full((len(e.bodies), 3), np.nan) if e.half_size_m is None else np.asarray(e.half_size_m)
         if self._in_shard == self.episodes_per_shard:
             self._close_shard()
         self.rows.append(
@@ -241,6 +291,8 @@ class ShardWriter:
                 for b, h in zip(layout.bodies, half, strict=True)
             }
         )
+        self._ids.append(self.rows[-1]["episode_id"])
+        self._attributes.append(e.attributes)
         self._pending.append(columns)
         self._pending_frames += e.n_frames
         self._in_shard += 1
@@ -253,6 +305,13 @@ class ShardWriter:
         """Finish the last shard; returns the table of the episodes written."""
         self._close_shard()
         return pa.Table.from_pylist(self.rows, schema=episode_schema(self.layout.bodies))
+
+    def attributes(self) -> dict[str, pa.Array]:
+        """Columns of the attributes of all episodes, those there were included; InputError where kinds differ."""
+        try:
+            return typed(self._ids, self._attributes)
+        except InputError as error:
+            raise InputError(f"{self.told}: {error}", code=error.code, key=error.key) from error
 
     def publish(self) -> None:
         """Give the finished shards the names that readers look for."""
@@ -300,16 +359,8 @@ class ShardWriter:
         with writing(self.told):
             if self._parquet is None:
                 self.files.append(shard_path(self.folder, self.shard, partial=True))
-                self._parquet = pq.ParquetWriter(
-                    self.files[-1],
-                    self.schema,
-                    use_dictionary=["sub_task"],  # pyright: ignore[reportArgumentType]
-                    column_encoding=_encodings(self.schema),
-                    compression=self._codec,
-                    compression_level=self._level,
-                    write_page_checksum=True,
-                )
-            self._parquet.write_table(pa.Table.from_arrays(columns, schema=self.schema), row_group_size=len(width))
+                self._parquet = FrameFile(self.files[-1], self.schema, self.compression)
+            self._parquet.write(pa.Table.from_arrays(columns, schema=self.schema))
         self._pending, self._pending_frames = [], 0
 
     def _close_shard(self) -> None:

@@ -169,7 +169,9 @@ def training_pairs(episode: Episode) -> TrainingPairs:
             f"of {e.n_frames} frames; write the arrays so"
         )
     observation, action = observation[:-1], action[1:]
-    bad = ~(np.isfinite(observation).all(axis=1) & np.isfinite(action).all(axis=1) & e.valid[:-1] & e.valid[1:])
+    bad = ~(
+        np.isfinite(observation).all(axis=1) & np.isfinite(action).all(axis=1) & e.frame_valid[:-1] & e.frame_valid[1:]
+    )
     if bad.any():
         raise InputError(
             f"{name}: at frame {int(np.argmax(bad))} the observation, or the action on it, is not finite or not valid, "

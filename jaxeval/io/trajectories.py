@@ -94,34 +94,34 @@ def read_tum_folder(path: str | Path) -> tuple[list[Episode], list[Finding]]:
         raise InputError(f"{path}: two files of one name among {', '.join(names)}; name each after its body")
     clock = max(tracks, key=lambda t: len(t.stamps_ns))
     poses = np.full((len(clock.stamps_ns), len(tracks), 7), np.nan)
-    lacking = np.zeros(len(poses), bool)
+    valid = np.zeros((len(poses), len(tracks)), bool)
     for n, track in enumerate(tracks):
         rows, frames = nearest_rows(track, clock.stamps_ns, within_ns=clock.step_ns / 2)
         poses[frames, n] = track.poses[rows]
-        lacking |= ~np.isin(np.arange(len(poses)), frames)
+        valid[frames, n] = True
         if not rows.size:
             raise InputError(f"{path}: {track.name} and {clock.name} have no stamp in common; check that one clock ran")
         if (missing := len(clock.stamps_ns) - len(rows)) > 0 or len(rows) < len(track.stamps_ns):
             found = f"{track.name} has {len(rows)} of {len(clock.stamps_ns)} frames of {clock.name}'s clock"
             found += f", and {len(track.stamps_ns) - len(rows)} rows beside it"
-            done = f"{missing} frames are invalid"
+            done = f"it is not valid in {missing} frames"
             findings.add("unmatched", found, "every body at every stamp", done, where=str(path / track.name))
     found = f"{len(tracks)} files: {', '.join(names)}, on the clock of {clock.name}"
     findings.add("one_episode", found, "bodies of one episode", "open files one by one if they are episodes")
-    return _episodes(path, path.name, tuple(names), clock.stamps_ns, poses, ~lacking, findings)
+    return _episodes(path, path.name, tuple(names), clock.stamps_ns, poses, valid, findings)
 
 
 def write_tum(path: str | Path, episode: Episode, body: str) -> None:
-    """Write one body's valid frames as TUM text, every number with all its digits; other frames are left out.
+    """Write the frames in which one body is valid as TUM text, every number with all its digits.
 
     Raises:
         InputError: the episode has no such body, or no valid frame.
     """
     if body not in episode.bodies:
         raise InputError(f"{path}: no body '{body}' to write; the episode has {', '.join(episode.bodies)}")
-    valid = np.asarray(episode.valid, bool)
+    valid = episode.valid_of(body)
     if not valid.any():
-        raise InputError(f"{path}: episode {episode.episode_id} has no valid frame to write; check its mask")
+        raise InputError(f"{path}: episode {episode.episode_id} has no valid frame of {body} to write; check its mask")
     poses = np.asarray(episode.body(body), np.float64)[valid]
     rows = np.column_stack([np.asarray(episode.time_s, np.float64)[valid], poses[:, 4:], poses[:, [1, 2, 3, 0]]])
     text = "\n".join(" ".join(map(repr, row)) for row in rows.tolist())
@@ -193,7 +193,7 @@ def _name(path: Path) -> str:
 def _read_file(path: Path, expected: str, read: _Read) -> tuple[list[Episode], list[Finding]]:
     findings = FileFindings(path, TRAJECTORY_FINDINGS)
     track = read(path, text_lines(path, expected=expected), findings)
-    valid = np.ones(len(track.poses), bool)
+    valid = np.ones((len(track.poses), 1), bool)
     return _episodes(path, track.name, (track.name,), track.stamps_ns, track.poses[:, None], valid, findings)
 
 
@@ -209,7 +209,7 @@ def _episodes(
     start_ns = int(stamps_ns[0])
     if start_ns:
         findings.add("rebased", f"the first stamp is {start_ns / 1e9:.9g} s", "0", "time counts from there")
-    whole = Episode(
+    whole = Episode.of(
         poses=poses,
         time_s=seconds_from(stamps_ns, start_ns),
         valid=valid,

@@ -233,12 +233,13 @@ def rigid_frames(episodes: Sequence[Episode], *, within_m: float = 2e-4, moved_m
     order = sorted(first.bodies, key=lambda b: (b not in sized, first.bodies.index(b)))
 
     def moves(e: Episode, body: str) -> bool:
-        p = e.body(body)[e.valid, 4:]
-        return bool(np.linalg.norm(p - p[:1], axis=-1).max() > moved_m)
+        p = e.body(body)[e.valid_of(body), 4:]
+        return len(p) > 0 and bool(np.linalg.norm(p - p[:1], axis=-1).max() > moved_m)
 
     def rides(e: Episode, rider: str, body: str) -> bool:
-        points = tripod(e.body(rider)[e.valid], e.body(body)[e.valid], 0.05)
-        return bool(np.max(_apart(points, points[:1])) < within_m)
+        both = e.valid_of(rider, body)
+        points = tripod(e.body(rider)[both], e.body(body)[both], 0.05)
+        return len(points) > 0 and bool(np.max(_apart(points, points[:1])) < within_m)
 
     moving = {b for b in order if np.mean([moves(e, b) for e in episodes]) > 0.5}
     for i, b in enumerate(order):
@@ -272,7 +273,7 @@ def change_points(
         )
     tracks = []
     for e in episodes:
-        frames = np.flatnonzero(e.valid)
+        frames = np.flatnonzero(e.valid_of(*bodies)) if e.bodies == bodies else np.zeros(0, int)
         if len(frames) < 2 or e.bodies != bodies:
             raise InputError(
                 f"{e.episode_id or 'an episode'}: {len(frames)} valid frames and bodies {', '.join(e.bodies)}; "

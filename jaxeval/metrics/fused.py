@@ -25,6 +25,14 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxeval import align, se3
 from jaxeval.metrics import geometric
 from jaxeval.metrics.geometric import Constraints, GeometricParams
+from jaxeval.metrics.visibility import (
+    Visibility,
+    ends_in,
+    frame_weights,
+    judged_frames,
+    require_columns,
+    visibility,
+)
 from jaxeval.types import Reference, Symmetry, one_of, pytree
 
 FRAMES_IN_CHUNK = 4096
@@ -39,11 +47,12 @@ class Tables(NamedTuple):
     """What the frames are compared with; made once for a reference and its Params, then used for every batch.
 
     ``rows[:, j, l]``: nominal quaternion q_n, then R_n^T t_n (metres), then W (6 x 6 by rows, 1/m and 1/rad).
-    ``pinned_n``: pinned directions of the scored pairs in each bin. ``limit``: z that each pair may have at the end.
+    ``pinned_n``: pinned directions of each scored pair in each bin, in the order of `scored_pairs`. ``limit``: z that
+    each pair may have at the end.
     """
 
     rows: Float[Array, "43 J L"]
-    pinned_n: Int[Array, " L"]
+    pinned_n: Int[Array, "U L"]
     z_0: Float[Array, ""]
     limit: Float[Array, " J"]
     found: Constraints
@@ -64,6 +73,8 @@ class FusedQuality:
     status: Int[Array, " B"]
     pair_cost: Float[Array, "B J"]
     sub_task_cost: Float[Array, "B P"]
+    pair_coverage: Float[Array, "B J"]
+    body_coverage: Float[Array, "B N"]
     worst_frame: Int[Array, " B"]
     worst_pair: Int[Array, " B"]
     worst_sub_task: Int[Array, " B"]
@@ -90,7 +101,7 @@ def tables(reference: Reference, params: GeometricParams, *, bodies: tuple[str, 
     z_0 = geometric.admissible_radius(reference, params)
     return Tables(
         rows=jnp.moveaxis(rows, -1, 0),
-        pinned_n=jnp.sum(found.pinned[use], axis=(0, 2)),
+        pinned_n=jnp.sum(found.pinned[use], axis=2),
         z_0=jnp.where(jnp.isnan(z_0), 0.0, z_0),  # calibrated with nothing pinned: then nothing is compared with it
         limit=geometric.terminal_limit(reference, found, params),
         found=found,
@@ -105,6 +116,7 @@ def fused_quality(
     reference: Reference,
     params: GeometricParams,
     bodies: tuple[str, ...],
+    valid: Bool[Array, "B T N"] | None = None,
 ) -> FusedQuality:
     """Geometric execution quality Q of a batch of executions, in [0, 1], higher is better, with its parts.
 
@@ -112,7 +124,8 @@ def fused_quality(
     T_world_body (wxyz_xyz, metres) of ``bodies``; ``alignment`` is align_episode's with a leading episode axis.
     """
     made = tables(reference, params, bodies=bodies)
-    return quality_by_tables(poses, alignment, success, made, reference=reference, params=params, bodies=bodies)
+    told: dict[str, Any] = {"reference": reference, "params": params, "bodies": bodies, "valid": valid}
+    return quality_by_tables(poses, alignment, success, made, **told)
 
 
 def quality_by_tables(
@@ -124,8 +137,10 @@ def quality_by_tables(
     reference: Reference,
     params: GeometricParams,
     bodies: tuple[str, ...],
+    valid: Bool[Array, "B T N"] | None = None,
 ) -> FusedQuality:
     """:func:`fused_quality` with the tables already made: what a loop over many batches calls."""
+    require_columns(poses.shape[2], bodies)
     B, T = alignment.bins.shape
     use = geometric.scored_pairs(reference, bodies)
     flat = tuple(
@@ -136,36 +151,70 @@ def quality_by_tables(
     )
     z_0 = made.z_0.astype(poses.dtype)
 
-    # terminal gate: z at each episode's last valid frame
-    valid = alignment.bins >= 0
-    last = jnp.max(jnp.where(valid, jnp.arange(T)[None], 0), axis=1)
+    frames = alignment.bins >= 0
+    pinned, terminal = geometric.pinned_pairs(made.found)
+    J = len(reference.pairs)
+
+    def look(valid: Bool[Array, "T N"] | None, bins: Int[Array, " T"]) -> Visibility:
+        return visibility(
+            valid, bins, pinned, terminal, pairs=reference.pairs, use=use, bodies=bodies,
+            coverage_min=params.coverage_min, dtype=poses.dtype,
+        )  # fmt: skip
+
+    seen = jax.vmap(lambda b: look(None, b))(alignment.bins) if valid is None else jax.vmap(look)(valid, alignment.bins)
+    there = jnp.broadcast_to(frames[..., None], poses.shape[:3]) if valid is None else valid & frames[..., None]
+
+    # terminal gate: z of each pair that it judges, at the last frame in which the episode shows it
+    gated = tuple(j for j in use if ends_in(reference.pairs, use)[j])
+    by_pair = jnp.zeros((B, J, 6), poses.dtype)
     episode = jnp.arange(B)
-    z_last = _z(
-        poses[episode, last], alignment.bins[episode, last], flat, reference.nominal, reference.scale, reference, bodies
-    )
-    by_pair = jnp.zeros((len(reference.pairs), 6, B), poses.dtype)
-    by_pair = by_pair.at[np.asarray(use, np.int32)].set(jnp.stack(z_last, axis=1))
+    if gated:
+        last = jnp.concatenate([seen.last[:, j] for j in gated])
+        row = jnp.tile(episode, len(gated))
+        z_last = jnp.stack(
+            _z(
+                poses[row, last], there[row, last], alignment.bins[row, last], flat, reference.nominal, reference.scale,
+                reference, bodies,
+            ),
+            axis=-1,
+        ).reshape(len(use), len(gated), B, 6)  # fmt: skip
+        for g, j in enumerate(gated):
+            by_pair = by_pair.at[:, j].set(z_last[use.index(j), g])
     gate_code, gate_index = jax.vmap(
         lambda z, a, s: geometric.terminal_gate(z, made.found, made.limit, a, s, reference, use)
-    )(jnp.moveaxis(by_pair, -1, 0), alignment, success)
+    )(by_pair, alignment, success)
 
     costs = _costs(reference, params, bodies)
-    frames = (poses.reshape(B * T, *poses.shape[2:]), alignment.bins.reshape(B * T))
+    flattened = (
+        poses.reshape(B * T, *poses.shape[2:]), there.reshape(B * T, there.shape[2]), alignment.bins.reshape(B * T),
+    )  # fmt: skip
     cost = jnp.swapaxes(
-        _in_chunks(lambda x: costs(*x, flat, z_0, reference.nominal, reference.scale), frames).reshape(len(use), B, T),
+        _in_chunks(lambda x: costs(*x, flat, z_0, reference.nominal, reference.scale), flattened).reshape(
+            len(use), B, T
+        ),
         0,
         1,
     )
-    cost = _spread(cost, use, len(reference.pairs))
-    n = jnp.where(valid, made.pinned_n.at[jnp.maximum(alignment.bins, 0)].get(mode="promise_in_bounds"), 0)
-    frame_pair_cost = cost * jnp.where(valid, 1.0 / jnp.maximum(n, 1).astype(poses.dtype), 0.0)[:, None]
+    pairs_seen = seen.pairs[:, np.asarray(use, np.int32)]
+    slot = jnp.maximum(alignment.bins, 0)
+    n, all_n = jnp.zeros((B, T), jnp.int32), jnp.zeros((B, T), jnp.int32)
+    for u in range(len(use)):
+        pinned_n = made.pinned_n[u].at[slot].get(mode="promise_in_bounds").astype(jnp.int32)
+        n, all_n = n + jnp.where(pairs_seen[:, u], pinned_n, 0), all_n + pinned_n
+    share = 1.0 / jnp.maximum(n, 1).astype(poses.dtype)
+    frame_pair_cost = _spread(jnp.where(pairs_seen, cost * share[:, None], 0.0), use, J)
 
-    def summary(cost: Float[Array, "J T"], n: Int[Array, " T"], bins: Int[Array, " T"], code: Int[Array, ""]):
+    def summary(
+        cost: Float[Array, "J T"], n: Int[Array, " T"], judged: Bool[Array, " T"], bins: Int[Array, " T"],
+        code: Int[Array, ""], enough: Bool[Array, ""],
+    ):  # fmt: skip
         L = reference.nominal.shape[1]
-        weights = geometric.frame_weights(bins, L=L, weighting=params.weighting, dtype=cost.dtype)
-        return geometric.summarise(cost, n, bins, weights, code, reference=reference)
+        judged_bins = jnp.where(judged, bins, -1)
+        weights = frame_weights(judged_bins, L=L, weighting=params.weighting, dtype=cost.dtype)
+        return geometric.summarise(cost, n, bins, judged, weights, code, enough, reference=reference)
 
-    made_of = jax.vmap(summary)(frame_pair_cost, n, alignment.bins, gate_code)
+    judged = jax.vmap(judged_frames)(pairs_seen, n, all_n, alignment.bins)
+    made_of = jax.vmap(summary)(frame_pair_cost, n, judged, alignment.bins, gate_code, seen.enough)
     return FusedQuality(
         q=made_of.q,
         gate_free=made_of.gate_free,
@@ -175,6 +224,8 @@ def quality_by_tables(
         status=made_of.status,
         pair_cost=made_of.pair_cost,
         sub_task_cost=made_of.sub_task_cost,
+        pair_coverage=seen.pair_coverage,
+        body_coverage=seen.body_coverage,
         worst_frame=made_of.worst_frame,
         worst_pair=made_of.worst_pair,
         worst_sub_task=made_of.worst_sub_task,
@@ -192,17 +243,22 @@ def chunk_size(frames_n: int) -> int:
 
 
 def _in_chunks(
-    f: Callable[[tuple[Float[Array, "C N 7"], Int[Array, " C"]]], Float[Array, "U C"]],
-    xs: tuple[Float[Array, "F N 7"], Int[Array, " F"]],
+    f: Callable[[tuple[Float[Array, "C N 7"], Bool[Array, "C N"], Int[Array, " C"]]], Float[Array, "U C"]],
+    xs: tuple[Float[Array, "F N 7"], Bool[Array, "F N"], Int[Array, " F"]],
 ) -> Float[Array, "U F"]:
     """``f`` over the frames, a chunk at a time, never all at once: a loop also keeps the compiler from repeating the
     whole kernel inside every sum over its result. The last chunk is filled up with invalid frames."""
-    F = xs[1].shape[0]
+    F = xs[2].shape[0]
     size = chunk_size(F)
     chunks_n = -(-F // size)
     if (missing := chunks_n * size - F) > 0:
-        poses, bins = xs
-        xs = jnp.pad(poses, ((0, missing), (0, 0), (0, 0))), jnp.pad(bins, (0, missing), constant_values=-1)
+        poses, there, bins = xs
+        rows = (0, missing)
+        xs = (
+            jnp.pad(poses, (rows, (0, 0), (0, 0))),
+            jnp.pad(there, (rows, (0, 0))),
+            jnp.pad(bins, rows, constant_values=-1),
+        )
     out = jax.lax.map(f, jax.tree.map(lambda x: x.reshape(chunks_n, size, *x.shape[1:]), xs))
     return jnp.swapaxes(out, 0, 1).reshape(out.shape[1], chunks_n * size)[:, :F]
 
@@ -222,14 +278,16 @@ def _costs(
 ) -> Callable[..., Float[Array, "U F"]]:
     """Cost of every frame and scored pair, before the division by the number of pinned directions.
 
-    The function returned takes (poses [F, N, 7], bins [F], flat, z_0, nominal, scale) and of ``reference`` and
-    ``params`` only what is static is used. It is one long loop without branches. Differentiated as it stands, a
-    compiler repeats that loop for every component of the gradient (thousands of times slower, measured), so backwards
-    the same formulas run stage by stage.
+    The function returned takes (poses [F, N, 7], there [F, N], bins [F], flat, z_0, nominal, scale) and of
+    ``reference`` and ``params`` only what is static is used. It is one long loop without branches. Differentiated as it
+    stands, a compiler repeats that loop for every component of the gradient (thousands of times slower, measured), so
+    backwards the same formulas run stage by stage.
     """
 
-    def total(stage: Stage, poses: Array, bins: Array, flat: Any, z_0: Array, nominal: Array, scale: Array) -> Array:
-        z = _z(poses, bins, flat, nominal, scale, reference, bodies, stage)
+    def total(
+        stage: Stage, poses: Array, there: Array, bins: Array, flat: Any, z_0: Array, nominal: Array, scale: Array
+    ) -> Array:
+        z = _z(poses, there, bins, flat, nominal, scale, reference, bodies, stage)
         return jnp.asarray(sum(geometric.penalise(jnp.maximum(z_i - z_0, 0.0), params.penalty) for z_i in z))
 
     @jax.custom_vjp
@@ -240,11 +298,11 @@ def _costs(
         return costs(*x), x
 
     def backward(x: Any, cotangent: Array) -> Any:
-        poses, bins, *rest = x
+        poses, there, bins, *rest = x
         stage = partial(_apart, jnp.any(bins >= 0))
-        _, pull = jax.vjp(lambda poses, *rest: total(stage, poses, bins, *rest), poses, *rest)
+        _, pull = jax.vjp(lambda poses, *rest: total(stage, poses, there, bins, *rest), poses, *rest)
         of_poses, *of_rest = pull(cotangent)
-        return of_poses, None, *of_rest
+        return of_poses, None, None, *of_rest
 
     costs.defvjp(forward, backward)
     return costs
@@ -281,6 +339,7 @@ def _groups(reference: Reference, bodies: tuple[str, ...]) -> tuple[Group, ...]:
 
 def _z(
     poses: Float[Array, "F N 7"],
+    there: Bool[Array, "F N"],
     bins: Int[Array, " F"],
     flat: tuple[Float[Array, "43 _"], ...],
     nominal: Float[Array, "J L 7"],
@@ -293,10 +352,9 @@ def _z(
 
     ``flat``: one table a group of pairs, its pairs and bins in one axis.
     """
-    valid = bins >= 0
-    slot = jnp.where(valid, bins, 0)
+    slot = jnp.maximum(bins, 0)
     identity = jnp.asarray(se3.IDENTITY, poses.dtype)
-    poses = jnp.where(valid[:, None, None], poses, identity[None, None])  # whatever stands in invalid frames stays out
+    poses = jnp.where(there[..., None], poses, identity[None, None])  # whatever stands for a body not seen stays out
     groups = _groups(reference, bodies)
     parts = [
         _z_group(poses, slot, f, nominal, scale, reference, bodies, g, stage) for f, g in zip(flat, groups, strict=True)

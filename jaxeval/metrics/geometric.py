@@ -6,7 +6,8 @@ Notation of the paper in words: pair j, progress bin l = p * M + m, demonstratio
     C_jl    = 1/(K-1) sum_k d d^T = V diag(sigma^2) V^T           spread of the demonstrations    (III-A3)
     pinned  : sigma < sigma_pin,  sigma floored at sigma_0                                        (III-A3)
     z_ji(t) = |v_i^T d_j(t)| / sigma_i,  e = max(0, z - z_0)      excess deviation                (III-B1)
-    c(t)    = sum_j sum_pinned e / number of pinned directions    frame cost                      (III-B1)
+    c(t)    = sum_j sum_pinned e / n(t)                           frame cost                      (III-B1)
+    n(t)    : pinned directions of the pairs seen in that frame
     Q       = G exp(-mean_t c(t))                                 quality, G the terminal gate    (III-B2)
 
 The printed formulas of III-A2 to III-B2 are lost; these are our reading of the prose, the tables and the ablations.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -24,10 +26,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import align, se3
+from jaxeval.metrics.visibility import (
+    WEIGHTINGS,
+    ends_in,
+    frame_weights,
+    judged_frames,
+    require_columns,
+    seen_enough,
+    visibility,
+)
 from jaxeval.types import STATIC, Pair, Reference, Symmetry, TaskSpec, one_of, pytree
 
 PENALTIES = ("hinge", "squared", "saturating")
-WEIGHTINGS = ("frames", "progress")
 
 GATE_OPEN, GATE_SUB_TASK, GATE_TERMINAL, GATE_SUCCESS = 0, 1, 2, 3
 STATUS_OK, STATUS_NO_VALID_FRAMES, STATUS_NOTHING_PINNED, STATUS_TRACKING, STATUS_INPUT = 0, 1, 2, 3, 4
@@ -47,8 +57,9 @@ class GeometricParams:
     ``sigma_pin_m``: directions with a smaller spread are pinned (sigma_pin, 4 mm). ``sigma_0_m``: floor of the spread
     (sigma_0, 3 mm). ``z_0``: admissible radius in spreads (1.5). ``term_factor``: the terminal gate opens at the
     demonstrations' largest terminal deviation times this. ``z_0_quantile``: with ``calibrated``, z_0 is this quantile
-    of the demonstrations' own leave-one-out z instead. ``penalty``: hinge e, squared e^2, saturating 1 - exp(-e).
-    ``weighting``: every frame counts the same, or every progress bin does.
+    of the demonstrations' own leave-one-out z instead. ``coverage_min``: an execution of which a pinned pair was seen
+    in a smaller share of the frames is "insufficient tracking" (.8). ``penalty``: hinge e, squared e^2, saturating 1 -
+    exp(-e). ``weighting``: every frame counts the same, or every progress bin does.
     """
 
     sigma_pin_m: float | Float[Array, ""] = 0.004
@@ -56,6 +67,7 @@ class GeometricParams:
     z_0: float | Float[Array, ""] = 1.5
     term_factor: float | Float[Array, ""] = 1.5
     z_0_quantile: float | Float[Array, ""] = 0.95
+    coverage_min: float | Float[Array, ""] = 0.8
     calibrated: bool = field(default=False, metadata=STATIC)
     penalty: str = field(default="hinge", metadata=STATIC)
     weighting: str = field(default="frames", metadata=STATIC)
@@ -72,6 +84,8 @@ class GeometricParams:
                 raise ValueError(f"metric.{name} is {value}; expected a positive number")
         if not 0 < float(self.z_0_quantile) < 1:
             raise ValueError(f"metric.z_0_quantile is {float(self.z_0_quantile)}; expected a number between 0 and 1")
+        if not 0 <= float(self.coverage_min) <= 1:
+            raise ValueError(f"metric.coverage_min is {float(self.coverage_min)}; expected a share from 0 to 1")
         if float(self.sigma_0_m) >= float(self.sigma_pin_m):
             raise ValueError(
                 f"metric.sigma_0_m ({float(self.sigma_0_m)} m) is not below metric.sigma_pin_m "
@@ -99,11 +113,12 @@ class GeometricQuality:
     """Q of one execution and every part of it.
 
     ``q`` in [0, 1], higher is better; NaN only where ``status`` is not 0 (see STATUS_SENTENCES). ``gate_free`` is
-    exp(-mean cost), what a reward differentiates. ``gate_code``: 0 open, 1 sub-task ``gate_index`` never reached,
-    2 terminal pose off in pair ``gate_index // 6``, direction ``gate_index % 6``, 3 the success flag is False.
-    Costs are dimensionless, lower is better; pair costs add up to the mean frame cost, and so do direction costs
-    (axis c of a pair's nominal frame takes the share v_ic^2 of direction i). A sub-task's cost is the mean over its
-    frames. The ``worst_`` fields tell of the sub-task that cost most, and in it of the relation that did (named_pair).
+    exp(-mean cost), what a reward differentiates. ``gate_code``: 0 open, 1 sub-task ``gate_index`` never reached, 2
+    terminal pose off in pair ``gate_index // 6``, direction ``gate_index % 6``, 3 the success flag is False. Costs are
+    dimensionless, lower is better; pair costs add up to the mean frame cost, and so do direction costs (axis c of a
+    pair's nominal frame takes the share v_ic^2 of direction i). A sub-task's cost is the mean over its frames.
+    Coverages are shares of the frames, [0, 1]: of each pair, and of each of ``bodies``. The ``worst_`` fields tell of
+    the sub-task that cost most, and in it of the relation that did (named_pair).
     """
 
     q: Float[Array, ""]
@@ -117,6 +132,8 @@ class GeometricQuality:
     pair_cost: Float[Array, " J"]
     direction_cost: Float[Array, "J 6"]
     sub_task_cost: Float[Array, " P"]
+    pair_coverage: Float[Array, " J"]
+    body_coverage: Float[Array, " N"]
     worst_frame: Int[Array, ""]
     worst_pair: Int[Array, ""]
     worst_direction: Int[Array, ""]
@@ -160,20 +177,29 @@ def fit_reference(
     spec: TaskSpec,
     bins_n: int,
     deviation: str = "se3_log",
+    valid: Bool[Array, "K J T"] | None = None,
 ) -> Reference:
     """Learn nominal relative poses and their spread from K demonstrations of one task.
 
     ``relative[k, j, t]`` is T_b_a of pair j; ``bins`` from :func:`jaxeval.align.align_episode` (-1: not a frame);
-    demonstrations with ``demo_valid`` False do not count (so that one padded set serves many subsets, by vmap).
+    demonstrations with ``demo_valid`` False do not count (so that one padded set serves many subsets, by vmap), nor do
+    those that :func:`seen_enough` leaves out, by ``valid``: frames in which both bodies of a pair were (None: all).
     Returns the Reference; nothing of it is differentiated. K below 7 pins directions for lack of samples.
     Source: SPECTRA III-A1 to III-A3 (our reading). Every demonstration must have reached every sub-task.
     """
     P = len(spec.sub_tasks)
-    represent = jax.vmap(lambda tracks, b: align.bin_poses(tracks, b, sub_tasks_n=P, bins_n=bins_n))
-    poses, seen, converged_bins = represent(relative, bins)  # [K, J, L, 7], [K, L], [K, J, L]
+    represent = partial(align.bin_poses, sub_tasks_n=P, bins_n=bins_n)
+    counts = jnp.broadcast_to((bins >= 0)[:, None], relative.shape[:3])  # [K, J, T]
+    if valid is None:
+        poses, seen, converged_bins = jax.vmap(represent)(relative, bins)  # [K, J, L, 7], [K, J, L], [K, J, L]
+    else:
+        counts = counts & valid
+        poses, seen, converged_bins = jax.vmap(lambda x, b, v: represent(x, b, valid=v))(relative, bins, valid)
+        shown = jax.vmap(partial(seen_enough, pairs=pairs, sub_tasks_n=P, bins_n=bins_n))(bins, valid)
+        demo_valid = demo_valid & jnp.all(shown, axis=(1, 2))
     weights = demo_valid.astype(relative.dtype)
-    last_frame = jnp.max(jnp.where(bins >= 0, jnp.arange(bins.shape[1]), 0), axis=1)
-    final = jax.vmap(lambda tracks, t: tracks[:, t])(relative, last_frame)  # [K, J, 7]
+    last_frame = jnp.max(jnp.where(counts, jnp.arange(bins.shape[1]), 0), axis=2)  # [K, J]
+    final = jnp.take_along_axis(relative, last_frame[..., None, None], axis=2)[:, :, 0]  # [K, J, 7]
 
     def learn(geometry: se3.PairGeometry, T: Float[Array, "K L 7"], last: Float[Array, "K 7"]):
         mean = jax.vmap(lambda x: se3.lie_mean(x, weights, geometry=geometry), in_axes=1)(T)
@@ -196,7 +222,7 @@ def fit_reference(
     return Reference(
         nominal=nominal,
         deviations=jnp.swapaxes(deviations, 0, 1),
-        seen=jnp.broadcast_to(seen[:, None], (seen.shape[0], len(pairs), seen.shape[1])),
+        seen=seen,
         terminal=jnp.swapaxes(terminal, 0, 1),
         demo_valid=demo_valid,
         converged=converged,
@@ -335,39 +361,53 @@ def geometric_quality(
     reference: Reference,
     params: GeometricParams,
     bodies: tuple[str, ...],
+    valid: Bool[Array, "T N"] | None = None,
 ) -> GeometricQuality:
     """Geometric execution quality Q of one execution, in [0, 1], higher is better, with all its parts.
 
     Q = G exp(-mean_t c(t)), c(t) = sum over pairs and pinned directions of penalty(max(0, z - z_0)) / n(t), where
-    z = |v^T d| / sigma in the frame's progress bin and n(t) counts the pinned directions there.
+    z = |v^T d| / sigma in the frame's progress bin and n(t) counts the pinned directions there, over the pairs of which
+    both bodies are ``valid`` in the frame (None: all are). The mean is over `visibility.judged_frames`: a frame all of
+    whose pinned pairs are lost has no weight, since a cost of 0 there would be a measurement that nobody made.
 
-    ``poses`` are T_world_body (wxyz_xyz, metres) of ``bodies``; ``alignment`` is align_episode's with the reference's
-    mean durations; ``success`` is 1, 0 or -1 for unknown. Unchanged when the world frame changes. Pairs of which a body
-    is missing are left out. Undefined (``status`` not 0, q NaN) with fewer than two valid frames or nothing pinned.
-    Source: SPECTRA III-B1, III-B2 (our reading). Oracle: tests/oracles, a float64 NumPy/SciPy twin.
+    ``poses`` are T_world_body (wxyz_xyz, metres) of ``bodies``, in that order; ``alignment`` is align_episode's with
+    the reference's mean durations; ``success`` is 1, 0 or -1 for unknown. Unchanged when the world frame changes. Pairs
+    of which a body is missing are left out. Undefined (``status`` not 0, q NaN) with fewer than two valid frames,
+    nothing pinned, or too little seen to judge ("insufficient tracking": a pinned pair in under ``coverage_min`` of the
+    frames, or a pair of the terminal gate in no frame of the last progress bin). Source: SPECTRA III-B1, III-B2 (our
+    reading). Oracle: tests/oracles, a float64 NumPy/SciPy twin.
     """
+    require_columns(poses.shape[1], bodies)
     found = constraints(reference, params)
     use = scored_pairs(reference, bodies)
-    J, T = len(reference.pairs), poses.shape[0]
     bins = alignment.bins
-    valid = bins >= 0
-    safe_poses = jnp.where(valid[:, None, None], poses, jnp.asarray(se3.IDENTITY, poses.dtype)[None, None])
-    slot = jnp.where(valid, bins, 0)
+    there = jnp.broadcast_to((bins >= 0)[:, None], poses.shape[:2])
+    there = there if valid is None else there & valid
+    safe_poses = jnp.where(there[..., None], poses, jnp.asarray(se3.IDENTITY, poses.dtype)[None, None])
+    slot = jnp.where(bins >= 0, bins, 0)
     z_0 = admissible_radius(reference, params).astype(poses.dtype)
+    seen = visibility(
+        valid, bins, *pinned_pairs(found), pairs=reference.pairs, use=use, bodies=bodies,
+        coverage_min=params.coverage_min, dtype=poses.dtype,
+    )  # fmt: skip
 
     _, z = departures(safe_poses, slot, found, reference, bodies)
-    counted = found.pinned[:, slot] & valid[None, :, None] & _row_mask(J, use)[:, None, None]  # [J, T, 6]
+    in_bin = found.pinned[:, slot] & _row_mask(len(reference.pairs), use)[:, None, None]  # [J, T, 6]
+    counted = in_bin & seen.pairs[..., None]
     n = jnp.sum(counted, axis=(0, 2))
     cost = jnp.where(counted, penalise(jnp.maximum(z - z_0, 0.0), params.penalty), 0.0)
     cost = cost / jnp.maximum(n, 1)[None, :, None].astype(poses.dtype)
     frame_pair_cost = jnp.sum(cost, axis=2)
-    weights = frame_weights(bins, L=reference.nominal.shape[1], weighting=params.weighting, dtype=poses.dtype)
+    judged = judged_frames(seen.pairs, n, jnp.sum(in_bin, axis=(0, 2)), bins)
+    judged_bins = jnp.where(judged, bins, -1)
+    L = reference.nominal.shape[1]
+    weights = frame_weights(judged_bins, L=L, weighting=params.weighting, dtype=poses.dtype)
 
-    last = jnp.max(jnp.where(valid, jnp.arange(T), 0))
     gate_code, gate_index = terminal_gate(
-        z[:, last], found, terminal_limit(reference, found, params), alignment, success, reference, use
-    )
-    summary = summarise(frame_pair_cost, n, bins, weights, gate_code, reference=reference)
+        z[jnp.arange(z.shape[0]), seen.last], found, terminal_limit(reference, found, params), alignment, success,
+        reference, use,
+    )  # fmt: skip
+    summary = summarise(frame_pair_cost, n, bins, judged, weights, gate_code, seen.enough, reference=reference)
 
     shares = found.directions[:, slot] ** 2  # [J, T, 6 axes, 6 directions]
     direction_cost = jnp.einsum("jtai,jti,t->ja", shares, cost, weights)
@@ -385,6 +425,8 @@ def geometric_quality(
         pair_cost=summary.pair_cost,
         direction_cost=direction_cost,
         sub_task_cost=summary.sub_task_cost,
+        pair_coverage=seen.pair_coverage,
+        body_coverage=seen.body_coverage,
         worst_frame=t,
         worst_pair=j,
         worst_direction=worst.direction,
@@ -393,6 +435,11 @@ def geometric_quality(
         worst_deviation=worst.deviation,
         worst_axis=worst.axis,
     )
+
+
+def pinned_pairs(found: Constraints) -> tuple[Bool[Array, " J"], Bool[Array, " J"]]:
+    """Pairs with a pinned direction in any bin, and those with one that the terminal gate judges."""
+    return jnp.any(found.pinned, axis=(1, 2)), jnp.any(terminal_directions(found), axis=1)
 
 
 def departures(
@@ -461,17 +508,6 @@ def _row_mask(J: int, use: tuple[int, ...]) -> Bool[Array, " J"]:
     return jnp.asarray(mask)
 
 
-def frame_weights(bins: Int[Array, " T"], *, L: int, weighting: str, dtype: jnp.dtype) -> Float[Array, " T"]:
-    """Weight of every frame in the mean cost, adding up to 1 over valid frames: equal, or equal per progress bin."""
-    one_of("weighting", weighting, WEIGHTINGS)
-    valid = (bins >= 0).astype(dtype)
-    if weighting == "progress":
-        count = jax.ops.segment_sum(valid, jnp.where(bins >= 0, bins, L), num_segments=L + 1)[:L]
-        share = jnp.where(count > 0, 1.0 / jnp.maximum(count, 1.0), 0.0)
-        valid = valid * share[jnp.clip(bins, 0, L - 1)]
-    return valid / jnp.maximum(jnp.sum(valid), 1e-12)
-
-
 def terminal_gate(
     z_last: Float[Array, "J 6"],
     found: Constraints,
@@ -483,11 +519,12 @@ def terminal_gate(
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
     """(code, index) of the first test that fails: a sub-task never reached, the terminal pose, the success flag.
 
-    The terminal pose is judged on the translational pinned directions of (m | r) and (m | s) at the last valid frame,
-    against the last bin. Source: SPECTRA III-B2 and IV-C ("terminal position criteria"), our reading.
+    The terminal pose is judged on the translational pinned directions of (m | r) and (m | s), ``z_last`` of each at the
+    last frame in which it was seen, against the last bin. Source: SPECTRA III-B2 and IV-C ("terminal position
+    criteria"), our reading.
     """
-    ends_in = np.array([j in use and p.role in ("m_r", "m_s") for j, p in enumerate(reference.pairs)])
-    off = terminal_directions(found) & jnp.asarray(ends_in)[:, None] & (z_last > limit[:, None])
+    judged = jnp.asarray(ends_in(reference.pairs, use))
+    off = terminal_directions(found) & judged[:, None] & (z_last > limit[:, None])
     ratio = jnp.where(off, z_last / jnp.maximum(limit, 1e-9)[:, None], 0.0)
     missed, misplaced = ~jnp.all(alignment.reached), jnp.any(off)
     failed = (success == 0) & reference.spec.use_success_flag
@@ -529,14 +566,16 @@ def summarise(
     frame_pair_cost: Float[Array, "J T"],
     n: Int[Array, " T"],
     bins: Int[Array, " T"],
+    judged: Bool[Array, " T"],
     weights: Float[Array, " T"],
     gate_code: Int[Array, ""],
+    enough: Bool[Array, ""],
     *,
     reference: Reference,
 ) -> Summary:
-    """Q, mean costs per pair and per sub-task, and where the cost is largest."""
+    """Q, mean costs per pair and per sub-task over the ``judged`` frames, and where the cost is largest."""
     P, M = len(reference.spec.sub_tasks), reference.bins_n
-    valid = bins >= 0
+    frames, valid = bins >= 0, judged
     pair_cost = frame_pair_cost @ weights
     gate_free = jnp.exp(-jnp.sum(pair_cost))
     frame_cost = jnp.sum(frame_pair_cost, axis=0)
@@ -544,11 +583,11 @@ def summarise(
     in_sub_task = jnp.sum(inside, axis=1)
     sub_task_sum = jnp.sum(jnp.where(inside, frame_cost[None], 0.0), axis=1)
     sub_task_cost = sub_task_sum / jnp.maximum(in_sub_task, 1).astype(frame_cost.dtype)
-    status = jnp.where(
-        jnp.sum(valid) < 2,
-        STATUS_NO_VALID_FRAMES,
-        jnp.where(jnp.any(n > 0), STATUS_OK, STATUS_NOTHING_PINNED),
-    )
+    pinned = jnp.any(n > 0)
+    status = jnp.where(pinned, STATUS_OK, STATUS_NOTHING_PINNED)
+    status = jnp.where(pinned & (jnp.sum(judged) < 2), STATUS_NO_VALID_FRAMES, status)
+    status = jnp.where(enough, status, STATUS_TRACKING)
+    status = jnp.where(jnp.sum(frames) < 2, STATUS_NO_VALID_FRAMES, status)
     # a relation breaks over a stretch, and a single frame may stand out for other reasons: the sub-task that cost most
     # in all, the relation that did most of it, the bin in which that one did, and there the frame in which it cost most
     worst_sub_task = jnp.argmax(sub_task_sum)

@@ -261,8 +261,9 @@ class _Fitted:
         self.batch: EpisodeBatch = pad_episodes(list(episodes))
         self.riding = rigid_frames(episodes)
         self.rows = np.arange(len(episodes))
-        self.start = np.argmax(self.batch.valid, axis=1)
-        self.alive: np.ndarray = np.asarray(self.batch.valid.any(axis=1))
+        self.valid = np.asarray(self.batch.valid.all(axis=2))  # frames in which every body was seen
+        self.start = np.argmax(self.valid, axis=1)
+        self.alive: np.ndarray = np.asarray(self.valid.any(axis=1))
         self.ends: list[np.ndarray] = []
         self.reached: list[np.ndarray] = []
         self.errors_s: list[float] = []
@@ -285,7 +286,7 @@ class _Fitted:
         error, _, _, until, end, found = max(
             (t for t in tried if t[0] <= best + NEAR_S), key=lambda t: (t[1], t[2], -t[0])
         )
-        self.ends.append(np.where(found, end, self.batch.valid.shape[1]))
+        self.ends.append(np.where(found, end, self.valid.shape[1]))
         self.reached.append(found)
         self.errors_s.append(error)
         self.start, self.alive = np.where(found, end, self.start), found
@@ -296,13 +297,13 @@ class _Fitted:
         parts = [index(n) for n in (u.body or self.gripper, u.other or self.support, self.support, self.gripper)]
         margin = _margin_of(u.kind, bool(u.other), u.axes, u.window_s)
         numbers = (np.float32(u.value), np.asarray(u.offset_m, np.float32))
-        return np.asarray(margin(b.poses[:, :, parts], b.time_s, b.valid, b.gripper_width_m, self.start, *numbers))
+        return np.asarray(margin(b.poses[:, :, parts], b.time_s, self.valid, b.gripper_width_m, self.start, *numbers))
 
     def _first(self, margin: Float[np.ndarray, "K T"]) -> tuple[np.ndarray, np.ndarray]:
         """First frame after the start at which the margin is not negative, and whether there is one."""
         frames = np.arange(margin.shape[1])
         later = frames[None] > self.start[:, None]
-        holds = np.asarray(self.batch.valid & later & self.alive[:, None] & (margin >= 0), bool)
+        holds = np.asarray(self.valid & later & self.alive[:, None] & (margin >= 0), bool)
         return np.asarray(holds.argmax(axis=1)), np.asarray(holds.any(axis=1))
 
     def _error(self, end: np.ndarray, found: np.ndarray, wanted: np.ndarray) -> float:
@@ -319,7 +320,7 @@ class _Fitted:
         One predicate of every column makes a conjunction. Rest is asked for only where place alone does not tell.
         """
         if point.kind in ("closing", "opening"):
-            valid, width = self.batch.valid, self.batch.gripper_width_m
+            valid, width = self.valid, self.batch.gripper_width_m
             span = np.where(valid, width, -np.inf).max(axis=1) - np.where(valid, width, np.inf).min(axis=1)
             return [[[Predicate(f"gripper_{point.kind}", value=_up(0.1 * float(np.median(span))))]]]
         if point.kind == "closed":

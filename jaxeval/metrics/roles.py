@@ -43,9 +43,11 @@ def infer_roles(episodes: Sequence[Episode], spec: TaskSpec) -> Roles:
     travel = {name: np.zeros(len(episodes)) for name in objects}
     wander = {name: np.zeros(len(episodes)) for name in objects}
     for k, episode in enumerate(episodes):
-        support = _support(episode, spec)
+        support, held = _support(episode, spec), (spec.support,) if spec.support in episode.bodies else ()
         for name in objects:
-            p = (episode.body(name)[:, 4:] - support)[episode.valid]
+            p = (episode.body(name)[:, 4:] - support)[episode.valid_of(name, *held)]
+            if not len(p):
+                continue  # never seen: as if it did not move
             travel[name][k] = np.linalg.norm(p - p[0], axis=-1).max()
             wander[name][k] = np.sqrt(((p - p.mean(axis=0)) ** 2).sum(axis=-1).mean())
     mean_wander = {name: float(wander[name].mean()) for name in objects}
@@ -102,7 +104,7 @@ def suggest_symmetries(
 ) -> tuple[str, ...]:
     """Sentences on bodies that end up turned differently in equally successful demonstrations.
 
-    ``final`` [K, J, 7]: T_b_a of every pair at each demonstration's last valid frame, wxyz_xyz. Where the turns of a
+    ``final`` [K, J, 7]: T_b_a of every pair at the last frame in which it was seen, wxyz_xyz. Where the turns of a
     about one of its own axes fall on n equal steps, a discrete symmetry is suggested; where they are spread, a spin;
     where they share no axis, any rotation. Only the object pairs, and only bodies that declare no symmetry. Ours.
     """

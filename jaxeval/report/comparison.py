@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from jaxeval.io.records import shortened
 from jaxeval.report import comparison_figures as F
@@ -23,6 +23,23 @@ LINES_N = 12
 BETWEEN = " | "
 """Stands between the remarks of a cell."""
 REST, SUCCEEDED = "other", "success"
+
+
+class Cells(Protocol):
+    """What any comparison has, of success or of a value."""
+
+    @property
+    def a(self) -> str: ...  # noqa: D102
+    @property
+    def bs(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def by(self) -> str | None: ...  # noqa: D102
+    @property
+    def conditions(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def settings(self) -> dict[str, Any]: ...  # noqa: D102
+    @property
+    def cells(self) -> list[dict[str, Any]]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -142,7 +159,7 @@ def _first_of_each(remarks: list[tuple[str, str]]) -> list[str]:
     return [same[0] + (f" [and {len(same) - 1} like it]" if len(same) > 1 else "") for same in alike.values()]
 
 
-def _unpaired(c: Comparison) -> list[str]:
+def _unpaired(c: Cells) -> list[str]:
     """How many cells could not be compared in pairs though pairs were wished for."""
     n = sum(row["pairing"] == "unpaired" for row in c.cells)
     if not n or c.settings["pairing"] == "none":
@@ -270,7 +287,7 @@ def _curves(c: Comparison, by: str) -> tuple[list[Any], list[Any]]:
     return success, difference
 
 
-def _in_plane(c: Comparison, row: Row) -> bool:
+def _in_plane(c: Cells, row: Row) -> bool:
     """Whether every condition but `by` has the value of the first row: what a curve is drawn through."""
     return all(row[k] == c.cells[0][k] for k in c.conditions if k != c.by)
 
@@ -284,7 +301,7 @@ def _task(task: Any) -> str:
     return "all runs" if task is None else str(task)
 
 
-def _where(c: Comparison, row: Row) -> str:
+def _where(c: Cells, row: Row) -> str:
     """A cell in a few words."""
     told = [_task(row["task"])] if row["task"] is not None else []
     told += [f"{key} {row[key]:g}" if isinstance(row[key], float) else f"{key} {row[key]}" for key in c.conditions]
@@ -347,7 +364,7 @@ def _context(c: Comparison) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _remarks(c: Comparison) -> list[tuple[str, str]]:
+def _remarks(c: Cells) -> list[tuple[str, str]]:
     """(cells, remark) of every remark once."""
     where: dict[str, list[str]] = {}
     for row in c.cells:

@@ -28,12 +28,12 @@ CLOSE_SHARE = 0.11
 """Of an axis: levels closer than this share one name."""
 
 
-def _panels(n: int, height_in: float, *, columns_n: int = COLUMNS_N) -> tuple[Figure, list[Axes]]:
+def _panels(n: int, height_in: float, *, columns_n: int = COLUMNS_N, shared: bool = True) -> tuple[Figure, list[Axes]]:
     """A figure of n panels of equal size; those of the last line that are not needed are empty."""
     wide = min(n, columns_n)
     tall = math.ceil(n / wide)
     figure = _figure(height_in * tall + 0.4)
-    axes = figure.subplots(tall, wide, squeeze=False, sharey=True).ravel().tolist()
+    axes = figure.subplots(tall, wide, squeeze=False, sharey=shared).ravel().tolist()
     for ax in axes[n:]:
         ax.set_axis_off()
     return figure, axes[:n]
@@ -88,15 +88,25 @@ def _level_axis(ax: Axes, levels: Sequence[Any], name: str) -> None:
 
 
 def draw_curves(
-    ax: Axes, series: Series, levels: Sequence[Any], by: str, policies: Sequence[str], keys: tuple[str, str, str]
+    ax: Axes,
+    series: Series,
+    levels: Sequence[Any],
+    by: str,
+    policies: Sequence[str],
+    keys: tuple[str, str, str],
+    *,
+    times: float = 100,
 ) -> None:
-    """A line and a band a policy over the levels of a condition; ``keys``: value, low, high of its rows, as rates."""
+    """A line and a band a policy over the levels of a condition; ``keys``: value, low, high of its rows.
+
+    Drawn are these ``times`` 100, as rates are told in percent, or another number.
+    """
     at, _, numeric = positions(levels)
     place = dict(zip(levels, at, strict=True))
     for k, (name, rows) in enumerate(series):
         known = [r for r in rows if r[keys[0]] is not None]
         x = np.array([place[r[by]] for r in known]) + (0 if numeric else 0.12 * (k - (len(series) - 1) / 2))
-        y, low, high = (100 * np.array([r[key] for r in known], float) for key in keys)
+        y, low, high = (times * np.array([r[key] for r in known], float) for key in keys)
         style: dict[str, Any] = _style(name, policies) | ({} if numeric else {"linestyle": "none"})
         ax.plot(x, y, zorder=3, **style)
         if numeric and len(x) > 1:

@@ -17,6 +17,7 @@ from jaxeval.report import figures as F
 from jaxeval.report import motion as M
 from jaxeval.report import motion_words as W
 from jaxeval.report import summary as S
+from jaxeval.report.generic import OWN_SECTIONS, generic_sections
 from jaxeval.report.motion_part import motion_context
 from jaxeval.report.scored import FRAME_COSTS, SCORES, Frames, Scored, read_frames, read_scored
 from jaxeval.types import Reference
@@ -63,17 +64,13 @@ def write_report(
     scored = read_scored(Path(scores_dir), reference)
     learned = reference if scored.has_q else None  # what Q is told with
     motion = M.read_motion(scored)
-    if motion is None and scored.told.get("metrics") == ["stages"]:
-        raise InputError(
-            f"{scored.folder / SCORES}: it holds stages alone, which the report does not show, expected another metric "
-            "as well; score again with metrics=[smoothness,stages]"
-        )
-    if motion is None and learned is None:
+    others = any(c.get("section") not in OWN_SECTIONS for c in scored.told.get("columns", {}).values())
+    if motion is None and learned is None and not others:
         raise InputError(
             f"{scored.folder / SCORES}: it holds no metric but geometric quality, expected the reference as well; "
             "give the one that these scores were made with (reference=PATH)"
         )
-    shown = _order(scored, motion if learned is None else None)[:TABLE_N]
+    shown = (_order(scored, motion, learned) if learned or motion else np.arange(scored.n))[:TABLE_N]
     frames, worst = None, [] if learned is None else S.worst_executions(scored)
     if learned is not None:
         frames = read_frames(scored, learned, tracks=worst, times=sorted({*shown.tolist(), *worst}))
@@ -90,6 +87,7 @@ def write_report(
         "row_titles": [],
         "sorted_by": None,
         "motion": None,
+        "generic": generic_sections(scored, page.add, skipped),
         "skipped": skipped,
         "versions": S.versions(),
         "provenance": S.provenance(scored, about),
@@ -105,9 +103,12 @@ def write_report(
         context["numbers"] += context["motion"]["numbers"]
         if learned is None and motion.ranked_by in columns:
             context["sorted_by"] = columns.index(motion.ranked_by)
+    if learned is None and motion is None:
+        context["numbers"] = [(scored.n, "executions"), (int(scored.valid.sum()), "of them valid")]
     path = Path(out) / "report.html"
     _replace(path, _environment().get_template("template.html.j2").render(context).encode())
-    for stale in set(FIGURES) - page.made:  # of an earlier report in the same folder
+    sections = {p.name for p in page.folder.glob("section_*.png")}
+    for stale in (sections | set(FIGURES)) - page.made:  # of an earlier report in the same folder
         (page.folder / stale).unlink(missing_ok=True)
     return path
 
@@ -124,9 +125,9 @@ def _rows(
     return rows
 
 
-def _order(scored: Scored, motion: M.Motion | None) -> np.ndarray:
+def _order(scored: Scored, motion: M.Motion | None, reference: Reference | None) -> np.ndarray:
     """Rows from the lowest on: by Q, or by what motion is ranked by; those without it last."""
-    if motion is not None:
+    if reference is None and motion is not None:
         return np.argsort(motion.rank, kind="stable")
     free = np.where(scored.valid, scored.number["gate_free_Q"], 0)
     return np.lexsort((free, np.where(scored.valid, scored.q, 2.0)))

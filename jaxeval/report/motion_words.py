@@ -115,7 +115,7 @@ def sub_task_table(scored: Scored, motion: Motion, groups: Sequence[int]) -> Any
 
 def tracking_tables(scored: Scored, motion: Motion, groups: Sequence[int]) -> list[tuple[str, Any]]:
     """(track, means by group) of every track compared with the truth."""
-    truth = dict(scored.told.get("settings", {}).get("tracks", ()))
+    truth = dict(scored.told.get("settings", {}).get("tracking", {}).get("tracks", ()))
     out = []
     for name in motion.tracks:
         quantities = [Quantity(f"tracking.{name}.{q.column}", q.title, q.digits, q.factor) for q in TRACKING]

@@ -21,7 +21,9 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.io.records import ALIASES, truth_of
 from jaxeval.io.records import SUCCESS as RECORDED
+from jaxeval.io.records_columns import direction_of
 from jaxeval.io.tables import NAMES, Table, read_table, written_apart
+from jaxeval.metrics.registry import all_metrics
 from jaxeval.report.agreement import ALL, OVERALL, SUCCESSES, Agreed, AgreementRow
 from jaxeval.run.holdouts import coefficients, compiled, filled, held_out, listed
 from jaxeval.stats.agreement import alpha_bootstrap, icc_2_1, icc_2_k
@@ -32,13 +34,6 @@ from jaxeval.stats.ranking import EXACT_N, exact_p, kendall, permutation_p, spea
 SUCCESS = (*RECORDED, *(name for name, of in ALIASES.items() if of in RECORDED))
 POLICY = ("policy", "group")
 KEYS = ("episode", "task", "policy")
-LOWER_IS_BETTER = (
-    "smoothness.path_m", "smoothness.turn_rad", "smoothness.duration_s", "smoothness.idle_s",
-    "smoothness.jerk_mean_m_s3", "smoothness.jerk_peak_m_s3", "kinematic.score", "kinematic.cost",
-    "kinematic.velocity_utilisation",
-)  # fmt: skip
-"""Metrics that are compared with their sign turned, so that a positive agreement is always the wanted one."""
-DEFAULTS = ("smoothness.", "kinematic.")
 PERMUTED_N, PERMUTATIONS_N, KENDALL_N = 200, 9999, 5000
 """Rows up to which p of rho comes from random orders, and their number; rows up to which tau is computed at all, as its
 work grows with the square."""
@@ -93,7 +88,7 @@ def agree(
     With ``ratings``: ICC(2,1), ICC(2,k), Krippendorff's alpha at three levels, Spearman's and Kendall's correlation of
     every metric with the mean rating, over all tasks and in each, of all executions and of successes alone. Without:
     AUROC and rank correlation of every metric with success, for each policy in each task, and pooled. ``columns`` names
-    the metrics (None: Q, and those of smoothness and kinematics), ``success`` the column that says it.
+    the metrics (None: Q, and the registered metrics' numbers of whole executions), ``success`` the column that says it.
 
     ``holdout`` names a column (speed, policy, training_seed): each metric predicts success on levels of it that it was
     not fitted on, or on all but the levels in ``fit``. ``given`` names columns to condition a logistic model on. A list
@@ -166,7 +161,7 @@ def _key(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _metrics(tables: Sequence[Table], columns: Sequence[str] | None) -> list[str]:
-    """Metric columns: those named, else Q and the whole-execution ones of smoothness and kinematics."""
+    """Metric columns: those named, else Q and the registered metrics' numbers of whole executions."""
     there = dict.fromkeys(c for t in tables for c in t.columns)
     files = ", ".join(str(t.path) for t in tables)
     if columns is not None:
@@ -181,14 +176,20 @@ def _metrics(tables: Sequence[Table], columns: Sequence[str] | None) -> list[str
                     f"{files}: the column '{name}' holds no numbers, expected a metric; choose others with columns"
                 )
         return list(columns)
-    chosen = [c for c in there if c == "Q" or (c.startswith(DEFAULTS) and c.count(".") == 1)]
-    chosen = [c for c in chosen if _numbers(tables, c)]
+    wanted = default_columns()
+    chosen = [c for c in there if c in wanted and _numbers(tables, c)]
     if not chosen:
         raise InputError(
-            f"{files}: found no metric among {', '.join(there)}, expected Q, smoothness.* or kinematic.*; name the "
-            "columns with columns=[...]"
+            f"{files}: found no metric among {', '.join(there)}, expected Q or a number of {', '.join(all_metrics())}; "
+            "name the columns with columns=[...]"
         )
     return chosen
+
+
+def default_columns() -> set[str]:
+    """Q, and every number of a whole execution that a registered metric says is better higher or lower."""
+    numbers = (c for m in all_metrics().values() if m.name != "geometric" for c in m.columns if c.kind == "number")
+    return {"Q"} | {c.name for c in numbers if c.direction is not None and "<" not in c.name}
 
 
 def _refuse_unknown(lower: Sequence[str], chosen: Sequence[str]) -> None:
@@ -228,7 +229,7 @@ def _joined(
     merged: dict[tuple[str, ...], dict[str, Any]], chosen: Sequence[str], success: str | None, settings: Settings
 ) -> _Joined:
     rows = list(merged.values())
-    turned = {name: name in LOWER_IS_BETTER or name in (listed(settings.lower) or ()) for name in chosen}
+    turned = {name: direction_of(name) == "lower" or name in (listed(settings.lower) or ()) for name in chosen}
     notes = [f"{name}: lower is better, compared with its sign turned" for name in chosen if turned[name]]
     if success is None:
         notes.append(f"no column says success ({' or '.join(SUCCESS)}); nothing is told of successes alone")

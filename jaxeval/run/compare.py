@@ -7,39 +7,53 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from jaxeval.io.errors import InputError
-from jaxeval.io.records import STAGE, SUCCESS, Records, Where, read_records
+from jaxeval.io.records import STAGE, SUCCESS
+from jaxeval.io.records_objects import records_of
 from jaxeval.report.comparison import BETWEEN, Comparison
+from jaxeval.report.comparison_values import ValueComparison
 from jaxeval.run import compare_estimates as E
 from jaxeval.run import compare_seeds as S
-from jaxeval.run.compare_cells import Cell, Runs, cells_of, chosen_success, conditions_of, level_of, told_at
+from jaxeval.run.compare_cells import Cell, Runs, cells_of, chosen_success, conditions_of, first_and_last, told_at
+from jaxeval.run.compare_values import Better, compare_values
 from jaxeval.stats.estimate import Estimate, Status
 
+Pairing = Literal["required", "auto", "none"]
 SUCCEEDED, UNKNOWN = "success", "unknown"
 """Causes of runs that say none: those that succeeded, and those that did not."""
 POWER = 0.8
+MARGIN = 0.05
+"""Of rates where none is given."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the cells are judged. ``margin``: differences within it are none, as a rate; ``level``: of every interval.
+    """How the cells are judged. ``level``: of every interval; ``margin``: differences within it are none.
 
+    The margin is a rate, MARGIN where it is None; of values it is in the column's unit, and None claims nothing.
     ``correction``: of the p-values over all cells, "holm" or "bh" (Benjamini-Hochberg).
     """
 
     level: float = 0.95
-    margin: float = 0.05
+    margin: float | None = None
     correction: Literal["holm", "bh"] = "holm"
     resamples_n: int = 20_000
     seed: int = 0
 
-    def check(self) -> Settings:
+    @property
+    def rate_margin(self) -> float:
+        """The margin of rates."""
+        return MARGIN if self.margin is None else self.margin
+
+    def check(self, *, of_rates: bool = True) -> Settings:
         """The settings themselves, if they can be; InputError with one sentence if not."""
+        most = 1 if of_rates else math.inf
+        a_margin = "a rate between 0 and 1, such as 0.05 for 5 points" if of_rates else "a number above 0 in its unit"
         for name, good, expected in (
             ("level", 0 < self.level < 1, "a number between 0 and 1, such as 0.95"),
-            ("margin", 0 < self.margin < 1, "a rate between 0 and 1, such as 0.05 for 5 points"),
+            ("margin", self.margin is None or 0 < self.margin < most, a_margin),
             ("correction", self.correction in E.CORRECTIONS, " or ".join(E.CORRECTIONS)),
             ("resamples_n", self.resamples_n >= 100, "at least 100"),
         ):
@@ -48,23 +62,62 @@ class Settings:
         return self
 
 
+@overload
 def compare(
-    records: Records | Where,
+    records: Any,
     a: str,
     b: str | Sequence[str],
     *,
-    by: str | None = None,
+    value: None = None,
     success: str | None = None,
-    pairing: Literal["required", "auto", "none"] = "required",
+    by: str | None = None,
+    pairing: Pairing = "required",
     pair_on: str = "initial_condition_id",
     conditions: str | Sequence[str] | None = None,
     nominal: Any = None,
     last: Any = None,
     settings: Settings | None = None,
     columns: Mapping[str, str] | None = None,
-) -> Comparison:
+) -> Comparison: ...
+@overload
+def compare(
+    records: Any,
+    a: str,
+    b: str | Sequence[str],
+    *,
+    value: str,
+    better: Better = "auto",
+    by: str | None = None,
+    pairing: Pairing = "required",
+    pair_on: str = "initial_condition_id",
+    conditions: str | Sequence[str] | None = None,
+    nominal: Any = None,
+    last: Any = None,
+    settings: Settings | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> ValueComparison: ...
+def compare(
+    records: Any,
+    a: str,
+    b: str | Sequence[str],
+    *,
+    value: str | None = None,
+    better: Better = "auto",
+    success: str | None = None,
+    by: str | None = None,
+    pairing: Pairing = "required",
+    pair_on: str = "initial_condition_id",
+    conditions: str | Sequence[str] | None = None,
+    nominal: Any = None,
+    last: Any = None,
+    settings: Settings | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Comparison | ValueComparison:
     """Compare policy a with one or several others, in every task and condition that both ran.
 
+    ``records``: a path or several, Records, what `score` returns, a data frame, one of these a policy (`records_of`).
+    ``value`` is a column of numbers to compare instead of success (`compare_values`), of which ``better`` says whether
+    higher or lower values are; "auto" asks `direction_of`.
     ``by`` is the condition along which success is followed, ``nominal`` and ``last`` the levels between which decreases
     count (None: from 1 where it was run, else from the first; to the last). Cells whose starts match are compared in
     pairs (Tango, McNemar); the others, where ``pairing`` allows them, as unpaired (Newcombe, Boschloo), and say so.
@@ -73,17 +126,25 @@ def compare(
     Raises:
         InputError: the records cannot be read or paired, or a setting cannot be.
     """
-    settings = (settings or Settings()).check()
-    records = records if isinstance(records, Records) else read_records(records, columns=columns)
+    settings = (settings or Settings()).check(of_rates=value is None)
+    if value is None and better != "auto":
+        raise InputError(f"better is {better!r} and value is not given, expected the column; give value=COLUMN")
+    if value is not None and success is not None:
+        raise InputError(f"success={success} and value={value} are both given, expected one of them; leave one out")
+    records = records_of(records, columns=columns, names=(pair_on,))
     bs = [b] if isinstance(b, str) else list(dict.fromkeys(b))
     if not bs:
         raise InputError("b is empty, expected at least one policy to compare with; give b=NAME or b=[NAME,NAME]")
+    ends = ends_of(by, nominal, last)
+    if value is not None:
+        return compare_values(
+            records, a, bs, value=value, better=better, by=by, pairing=pairing, pair_on=pair_on, conditions=conditions,
+            ends=ends, settings=settings,
+        )  # fmt: skip
     used, flicker = chosen_success(records, [a, *bs], success)
     named = conditions_of(records, by, conditions)
-    if by is None and (ends := [n for n, v in (("nominal", nominal), ("last", last)) if v is not None]):
-        raise InputError(f"{ends[0]} is given and by is not, expected the condition it is a level of; give by=COLUMN")
     cells, notes = cells_of(records, a, bs, conditions=named, success=used, pairing=pairing, pair_on=pair_on)
-    decreases = list(_decreases(cells, by, (nominal, last), settings)) if by else []
+    decreases = list(_decreases(cells, by, ends, settings)) if by else []
     rows = _rows(cells, used, pairing, settings)
     runs = _runs(cells)
     return Comparison(
@@ -93,7 +154,7 @@ def compare(
         conditions=tuple(named),
         success=used,
         settings={
-            "level": settings.level, "margin": settings.margin, "correction": settings.correction,
+            "level": settings.level, "margin": settings.rate_margin, "correction": settings.correction,
             "resamples_n": settings.resamples_n, "seed": settings.seed, "pairing": pairing, "pair_on": pair_on,
         },
         cells=rows,
@@ -104,6 +165,13 @@ def compare(
         notes=[*records.notes, *([flicker] if flicker else []), *notes, *_not_nested(runs, records.stages)],
         refused=list(records.refused),
     )  # fmt: skip
+
+
+def ends_of(by: str | None, nominal: Any, last: Any) -> tuple[Any, Any]:
+    """The levels of ``by`` between which change is told; InputError where one is given and ``by`` is not."""
+    if by is None and (given := [n for n, v in (("nominal", nominal), ("last", last)) if v is not None]):
+        raise InputError(f"{given[0]} is given and by is not, expected the condition it is a level of; give by=COLUMN")
+    return nominal, last
 
 
 # -------------------------------------------------------------------------------------------------------------- cells
@@ -144,7 +212,7 @@ def _rows(cells: Sequence[Cell], success: str, pairing: str, settings: Settings)
 def _compared(cells: Sequence[Cell], settings: Settings) -> list[dict[str, Any]]:
     """Difference and tests of every cell: in pairs where it has any, else as of runs that share no start."""
     s = settings
-    pairs = E.paired_cells(cells, level=s.level, margin=s.margin, resamples_n=s.resamples_n, seed=s.seed)
+    pairs = E.paired_cells(cells, level=s.level, margin=s.rate_margin, resamples_n=s.resamples_n, seed=s.seed)
     out: list[dict[str, Any]] = []
     for k, cell in enumerate(cells):
         told, boot, counts = _at(pairs.difference, k), _at(pairs.bootstrap, k), cell.counts
@@ -170,7 +238,7 @@ def _compared(cells: Sequence[Cell], settings: Settings) -> list[dict[str, Any]]
         out[k] |= {
             "low": low, "high": high, "interval": "seeds and starts (t)", "p": None, "p_mid": None, "test": None,
             "seeds_p": told.p(), "seeds_n": max(len(seeds) for seeds in S.seeds_of(cells[k])),
-            "equivalence_p": told.equivalence_p(s.margin), "wanting": told.wanting(), "status": Status.OK.value,
+            "equivalence_p": told.equivalence_p(s.rate_margin), "wanting": told.wanting(), "status": Status.OK.value,
         }  # fmt: skip
     if paired := [k for k in several if cells[k].paired]:
         wide = S.crossed_bootstrap([cells[k] for k in paired], level=s.level, resamples_n=s.resamples_n, seed=s.seed)
@@ -226,7 +294,7 @@ def _remarks(cell: Cell, pairing: str) -> Iterator[str]:
 def _verdict(row: Mapping[str, Any], cell: Cell, settings: Settings, multiplier: float) -> dict[str, Any]:
     """Which is better, whether they are equivalent, or how much more would tell; in words."""
     alpha = 1 - settings.level
-    points = f"within {100 * settings.margin:g} points"
+    points = f"within {100 * settings.rate_margin:g} points"
     if none := [runs for runs in (cell.a, cell.b) if not runs.rows]:
         return {"verdict": f"not known: {none[0].uncounted()}"}
     if row["difference"] is None:
@@ -290,27 +358,7 @@ def _pooled(cells: Sequence[Cell], settings: Settings) -> Iterator[dict[str, Any
 
 def _decreases(cells: Sequence[Cell], by: str, ends: tuple[Any, Any], settings: Settings) -> Iterator[dict[str, Any]]:
     """How much each policy loses from the nominal level of `by` to the last, and how much more b loses than a."""
-    groups: dict[tuple[Any, ...], list[Cell]] = {}
-    for cell in cells:
-        rest = tuple((k, v) for k, v in cell.at.items() if k != by)
-        groups.setdefault((cell.b.policy, cell.task, *rest), []).append(cell)
-    levels = list(dict.fromkeys(cell.at[by] for cell in cells if cell.at[by] is not None))
-    ends = level_of(levels, ends[0]), level_of(levels, ends[1])
-    for name, end in zip(("nominal", "last"), ends, strict=True):
-        if end is not None and end not in levels:
-            found = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in levels)
-            raise InputError(f"{name} is {end!r}, found {found} in {by}; expected one of these; correct the setting")
-    for group in groups.values():
-        of = {c.at[by]: c for c in group if c.at[by] is not None}  # an unknown level is none
-        if len(levels := list(of)) < 2:
-            continue
-        first = ends[0] if ends[0] is not None else 1 if 1 in of else levels[0]
-        last = ends[1] if ends[1] is not None else levels[-1] if levels[-1] != first else levels[0]
-        if first == last or first not in of or last not in of:
-            continue
-        c0, c1 = of[first], of[last]
-        if not all(runs.rows for c in (c0, c1) for runs in (c.a, c.b)):
-            continue
+    for c0, c1 in first_and_last(cells, by, ends):
         several = S.several_seeds(c0) or S.several_seeds(c1)
         if several:
             wide = S.varied(S.change_parts(c0, c1))

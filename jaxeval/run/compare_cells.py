@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -26,8 +26,8 @@ Row = Mapping[str, Any]
 class Runs:
     """Runs of one policy in one cell. ``rows`` are those that count: not excluded, and of known success.
 
-    ``all_rows`` are all that were recorded, ``excluded`` how many for each reason, ``unknown_n`` those of which nobody
-    recorded whether they succeeded.
+    ``success`` is the column that is compared: one of SUCCESS, or any column of numbers. ``all_rows`` are all that were
+    recorded, ``excluded`` how many for each reason, ``unknown_n`` those in which the column is unknown.
     """
 
     policy: str
@@ -51,7 +51,7 @@ class Runs:
 
     @property
     def unknown_n(self) -> int:
-        """Runs not excluded whose success is unknown."""
+        """Runs not excluded whose success, or value, is unknown."""
         return len(self.kept) - len(self.rows)
 
     @cached_property
@@ -66,14 +66,16 @@ class Runs:
     def _lost(self) -> list[str]:
         """How many runs do not count, by reason."""
         parts = [f"{n} excluded ({reason})" for reason, n in self.excluded.items()]
-        return parts + ([f"{self.unknown_n} of unknown success"] if self.unknown_n else [])
+        lacking = "of unknown success" if self.success in SUCCESS else f"without {self.success}"
+        return parts + ([f"{self.unknown_n} {lacking}"] if self.unknown_n else [])
 
     def rule(self) -> str:
         """Why fewer runs count than were recorded, in words; empty where all do."""
         if not (parts := self._lost()):
             return ""
         told = f"{self.policy}: {' and '.join(parts)} of {len(self.all_rows)}"
-        return f"{told} (were they failures: {self.k}/{len(self.all_rows)})"
+        as_failures = f" (were they failures: {self.k}/{len(self.all_rows)})"
+        return told + (as_failures if self.success in SUCCESS else "")
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Cell:
 
     @cached_property
     def outcomes(self) -> list[tuple[bool, bool]]:
-        """(a succeeded, b succeeded) of every pair."""
+        """(a succeeded, b succeeded) of every pair; of values, both numbers."""
         pairs = self.pairing.pairs if self.pairing else ()
         return [(self.a.rows[i][self.a.success], self.b.rows[j][self.b.success]) for i, j in pairs]
 
@@ -207,6 +209,7 @@ def cells_of(
 ) -> tuple[list[Cell], list[str]]:
     """The cells in which both policies ran, by b, then task, then condition; and what must be said of the records.
 
+    ``success`` is the column that is compared, which every row has (None where unknown).
     A condition of which a policy has no value in a task does not divide its runs: they stand in every cell.
 
     Raises:
@@ -249,6 +252,34 @@ def cells_of(
     return cells, notes
 
 
+def first_and_last(cells: Sequence[Cell], by: str, ends: tuple[Any, Any]) -> Iterator[tuple[Cell, Cell]]:
+    """The cells between which change along ``by`` is told, of every b, task and rest of the conditions.
+
+    ``ends`` are the levels; None: from 1 where it was run, else from the first, and to the last. Both have runs that
+    count. InputError where a level that is given was not run.
+    """
+    groups: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in cells:
+        rest = tuple((k, v) for k, v in cell.at.items() if k != by)
+        groups.setdefault((cell.b.policy, cell.task, *rest), []).append(cell)
+    levels = list(dict.fromkeys(cell.at[by] for cell in cells if cell.at[by] is not None))
+    ends = level_of(levels, ends[0]), level_of(levels, ends[1])
+    for name, end in zip(("nominal", "last"), ends, strict=True):
+        if end is not None and end not in levels:
+            found = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in levels)
+            raise InputError(f"{name} is {end!r}, found {found} in {by}; expected one of these; correct the setting")
+    for group in groups.values():
+        of = {c.at[by]: c for c in group if c.at[by] is not None}  # an unknown level is none
+        if len(levels := list(of)) < 2:
+            continue
+        first = ends[0] if ends[0] is not None else 1 if 1 in of else levels[0]
+        last = ends[1] if ends[1] is not None else levels[-1] if levels[-1] != first else levels[0]
+        if first == last or first not in of or last not in of:
+            continue
+        if all(runs.rows for c in (of[first], of[last]) for runs in (c.a, c.b)):
+            yield of[first], of[last]
+
+
 def _levels(first: Sequence[Row], second: Sequence[Row], conditions: Sequence[str]) -> list[dict[str, Any]]:
     """Every combination of conditions that was run, in order; a column that a side lacks comes from the other."""
     lacking = [[c for c in conditions if all(r.get(c) is None for r in rows)] for rows in (first, second)]
@@ -279,7 +310,28 @@ def _found(a: Runs, b: Runs, pairing: str, pair_on: str) -> Pairing | None:
         return None
     if none := "; ".join(dict.fromkeys(runs.uncounted() for runs in (a, b) if not runs.rows)):
         return Pairing(pair_on, (), none)
-    return pair_runs(a.rows, b.rows, key=pair_on)
+    return pair_runs(a.rows, b.rows, key=pair_on) if a.success in SUCCESS else _with_values(a, b, pair_on)
+
+
+def _with_values(a: Runs, b: Runs, pair_on: str) -> Pairing:
+    """The pairs that have both values, of all that began alike: a start was run though its value may be unknown."""
+    made = pair_runs(a.kept, b.kept, key=pair_on)
+    if not made.pairs:
+        return made
+    places: list[dict[int, int]] = []
+    for runs in (a, b):
+        known = [k for k, row in enumerate(runs.kept) if row[runs.success] is not None]
+        places.append({k: place for place, k in enumerate(known)})
+    pairs = tuple((places[0][i], places[1][j]) for i, j in made.pairs if i in places[0] and j in places[1])
+    if len(pairs) == len(made.pairs):
+        return replace(made, pairs=pairs)
+    lacking = [(i not in places[0], j not in places[1]) for i, j in made.pairs]
+    sides = {(True, False): f"of {a.policy} alone", (False, True): f"of {b.policy} alone", (True, True): "of both"}
+    told = ", ".join(f"{n} {of}" for which, of in sides.items() if (n := lacking.count(which)))
+    note = f"{len(lacking) - len(pairs)} of {len(lacking)} pairs have no {a.success} on a side ({told})"
+    if not pairs:
+        return replace(made, pairs=(), problem=f"no pair has {a.success} on both sides: {note}")
+    return replace(made, pairs=pairs, note="; ".join(n for n in (note, made.note) if n))
 
 
 def _counted(cells: Sequence[Cell]) -> None:

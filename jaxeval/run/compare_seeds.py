@@ -27,9 +27,9 @@ SMALLEST_P = 1e-12
 class Part(NamedTuple):
     """Outcomes of one stratum, and how much their mean counts: d = sum over parts of share * mean(outcome).
 
-    ``paired``: outcomes are a - b of pairs (-1, 0, 1), else successes of one side (0, 1). ``seeds`` and ``starts`` are
-    of every outcome; what is named alike in two parts is one seed, or one start. ``kind``: seeds of different kinds
-    (those of a, those of b) are counted apart.
+    ``paired``: outcomes are a - b of pairs (-1, 0, 1), else successes of one side (0, 1); of values (`varied_means`)
+    any numbers. ``seeds`` and ``starts`` are of every outcome; what is named alike in two parts is one seed, or one
+    start. ``kind``: seeds of different kinds (those of a, those of b) are counted apart.
     """
 
     outcome: np.ndarray
@@ -41,12 +41,16 @@ class Part(NamedTuple):
 
 
 class Varied(NamedTuple):
-    """A difference, where its interval is centred, and the variances that make its width, each with its degrees."""
+    """A difference, where its interval is centred, and the variances that make its width, each with its degrees.
+
+    ``varies``: whether starts differ by more than rounding; where they do not, the interval says nothing.
+    """
 
     value: float
     centre: float
     of_seeds: tuple[tuple[float, int], ...]
     of_starts: tuple[float, int]
+    varies: bool = True
 
     def interval(self, level: float, reach: float = 1.0) -> tuple[float, float]:
         """centre ± sqrt(sum t²(degrees) variance), inside ± reach; the value lies in it."""
@@ -138,10 +142,36 @@ def varied(parts: Sequence[Part]) -> Varied:
     return Varied(value, centre, of_seeds, (v_starts, max(len(starts) - 1, 1)))
 
 
+def varied_means(parts: Sequence[Part]) -> Varied:
+    """A difference of means of any numbers over parts, and how it would vary with other starts and training seeds.
+
+    As `varied`, with no start made up, since nothing bounds the numbers: the centre is the value, and
+    v_starts = n / (n - 1) * sum over n starts (sum of e)². With one part of pairs and one seed it is the paired t
+    interval. Several parts (cells) share a start that is named alike in them, so its runs count as one.
+    """
+    value = 0.0
+    starts: dict[Hashable, float] = {}
+    seeds: dict[str, dict[Hashable, float]] = {}
+    for part in parts:
+        x = np.asarray(part.outcome, float)
+        mean = float(x.mean())
+        value += part.share * mean
+        of_kind = seeds.setdefault(part.kind, {}) if len(set(part.seeds)) > 1 else None
+        for start, seed, e in zip(part.starts, part.seeds, part.share / len(x) * (x - mean), strict=True):
+            starts[start] = starts.get(start, 0.0) + float(e)
+            if of_kind is not None:
+                of_kind[seed] = of_kind.get(seed, 0.0) + float(e)
+    n = len(starts)
+    v_starts = n / (n - 1) * sum(e * e for e in starts.values()) if n > 1 else 0.0
+    rounding = sum(abs(p.share) * 4 * np.finfo(float).eps * float(np.abs(p.outcome).max()) for p in parts)
+    of_seeds = tuple((len(of) / (len(of) - 1) * sum(e * e for e in of.values()), len(of) - 1) for of in seeds.values())
+    return Varied(value, value, of_seeds, (v_starts, max(n - 1, 1)), math.sqrt(v_starts) > rounding)
+
+
 def cell_parts(cell: Cell, share: float = 1.0, *, paired: bool | None = None) -> list[Part]:
     """A cell's difference a - b as parts: its pairs, or (unpaired) the runs of a and those of b."""
     if cell.paired if paired is None else paired:
-        won = np.array([int(a) - int(b) for a, b in cell.outcomes])
+        won = np.array([float(a) - float(b) for a, b in cell.outcomes])
         return [Part(won, cell.seeds, [(cell.task, s) for s in cell.starts], share, True)]
     return [_side(cell, cell.a, share, "a"), _side(cell, cell.b, -share, "b")]
 
@@ -152,13 +182,13 @@ def _side(cell: Cell, runs: Runs, share: float, kind: str) -> Part:
     for k, row in enumerate(runs.rows):
         start = row["initial_condition_id"]
         starts.append((kind, cell.task, start) if start is not None else (kind, cell.task, *cell.at.items(), k))
-    won = np.array([int(r[runs.success]) for r in runs.rows])
+    won = np.array([float(r[runs.success]) for r in runs.rows])
     return Part(won, [r["training_seed"] for r in runs.rows], starts, share, False, kind)
 
 
 def pooled_parts(cells: Sequence[Cell]) -> list[Part]:
     """The difference over several cells, all paired or all unpaired, a cell by its pairs or runs."""
-    weights = [sum(map(int, c.counts)) if c.paired else len(c.a.rows) * len(c.b.rows) / _runs_n(c) for c in cells]
+    weights = [len(c.outcomes) if c.paired else len(c.a.rows) * len(c.b.rows) / _runs_n(c) for c in cells]
     total = sum(weights)
     return [part for c, w in zip(cells, weights, strict=True) if w for part in cell_parts(c, w / total)]
 
@@ -228,7 +258,7 @@ def _grid(cell: Cell) -> tuple[np.ndarray, np.ndarray]:
     seeds, starts = ({v: k for k, v in enumerate(dict.fromkeys(x))} for x in (cell.seeds, cell.starts))
     won, met = np.zeros((len(seeds), len(starts))), np.zeros((len(seeds), len(starts)))
     for (a, b), seed, start in zip(cell.outcomes, cell.seeds, cell.starts, strict=True):
-        won[seeds[seed], starts[start]] += int(a) - int(b)
+        won[seeds[seed], starts[start]] += float(a) - float(b)
         met[seeds[seed], starts[start]] += 1
     return won, met
 

@@ -142,13 +142,9 @@ def _converted(
 ) -> Iterator[Episode]:
     """Episodes as they are to be written; what happens to each is noted in ``made``."""
     for e in _shown(source, progress):
-        at = {rename.get(b, b): i for i, b in enumerate(e.bodies)}
-        order = [at[b] for b in kept]
+        at = {rename.get(b, b): b for b in e.bodies}
         e = dataclasses.replace(
-            e,
-            poses=e.poses[:, order],
-            half_size_m=None if e.half_size_m is None else e.half_size_m[order],
-            bodies=kept,
+            e.with_bodies(tuple(at[b] for b in kept)),
             task=task or e.task,
             group=e.group if group is None else group,
         )
@@ -176,7 +172,7 @@ def _shown(source: Source, progress: bool) -> Iterator[Episode]:
 
 def _counted(episodes: Iterator[Episode], made: Converted) -> Iterator[Episode]:
     for e in episodes:
-        if not e.valid.any():
+        if not (e.frame_valid & e.valid.any(axis=1) if e.bodies else e.frame_valid).any():
             made.left_out.append((e.episode_id, "it has no valid frame"))
             continue
         made.episodes_n += 1

@@ -20,6 +20,7 @@ from jaxeval.io.source import Source
 from jaxeval.metrics import geometric as G
 from jaxeval.metrics.geometric import fit_reference
 from jaxeval.metrics.roles import infer_roles, interaction_pairs, suggest_symmetries
+from jaxeval.metrics.visibility import seen_enough
 from jaxeval.types import Episode, EpisodeBatch, Pair, Reference, TaskSpec, pad_episodes
 
 
@@ -40,22 +41,38 @@ def spec_bodies(spec: TaskSpec, present: Sequence[str]) -> tuple[str, ...]:
 
 def with_bodies(episode: Episode, bodies: tuple[str, ...]) -> Episode:
     """The episode with these bodies alone, in this order."""
-    columns = [episode.bodies.index(b) for b in bodies]
-    half = None if episode.half_size_m is None else episode.half_size_m[columns]
-    return dataclasses.replace(episode, poses=episode.poses[:, columns], bodies=bodies, half_size_m=half)
+    return episode.with_bodies(bodies)
 
 
-@partial(jax.jit, static_argnames=("spec", "bodies", "bins_n", "columns"))
+def joints_n(episodes: Sequence[Episode], spec: TaskSpec) -> int:
+    """Joints to bring along: those of the first episode where a sub-task ends by one, else none."""
+    return len(episodes[0].joint_names) if align.needed_joints(spec) else 0
+
+
+def align_to_spec(batch: EpisodeBatch, *, spec: TaskSpec, bins_n: int, mean_duration_s: Any = None) -> align.Alignment:
+    """Alignment of every episode of a padded batch with the sub-tasks of a task."""
+
+    told: dict[str, Any] = {"spec": spec, "bodies": batch.bodies, "bins_n": bins_n, "joint_names": batch.joint_names}
+    told["mean_duration_s"] = mean_duration_s
+
+    def one(poses: Any, time_s: Any, frame_valid: Any, width: Any, valid: Any, joints: Any) -> align.Alignment:
+        return align.align_episode(poses, time_s, frame_valid, width, valid=valid, joints=joints, **told)
+
+    b = batch
+    arrays = (b.poses, b.time_s, b.frame_valid, b.gripper_width_m, b.valid, b.joints)
+    return jax.vmap(one)(*(None if x is None else jnp.asarray(x) for x in arrays))
+
+
+@partial(jax.jit, static_argnames=("spec", "bins_n", "columns"))
 def align_batch(
-    batch: EpisodeBatch, *, spec: TaskSpec, bodies: tuple[str, ...], bins_n: int, columns: tuple[tuple[int, int], ...]
-):
-    """Alignment [B, ...] and relative tracks [B, J, T, 7] of a padded batch."""
-
-    def one(poses, time_s, valid, width):
-        aligned = align.align_episode(poses, time_s, valid, width, spec=spec, bodies=bodies, bins_n=bins_n)
-        return aligned, align.relative_tracks(poses, columns)
-
-    return jax.vmap(one)(batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
+    batch: EpisodeBatch, *, spec: TaskSpec, bins_n: int, columns: tuple[tuple[int, int], ...]
+) -> tuple[align.Alignment, Any, Any]:
+    """Of a padded batch: alignment [B, ...], relative tracks [B, J, T, 7], which frames show each pair [B, J, T]."""
+    aligned = align_to_spec(batch, spec=spec, bins_n=bins_n)
+    relative = jax.vmap(lambda poses: align.relative_tracks(poses, columns))(jnp.asarray(batch.poses))
+    valid = jnp.asarray(batch.valid)
+    a, b = (valid[:, :, np.array([c[side] for c in columns], np.int32)] for side in (0, 1))
+    return aligned, relative, jnp.swapaxes(a & b, 1, 2)
 
 
 def mean_scale(episodes: Sequence[Episode], spec: TaskSpec, pairs: tuple[Pair, ...]) -> np.ndarray:
@@ -114,15 +131,23 @@ def fit(
     bodies = spec_bodies(spec, good[0].bodies)
     good = [with_bodies(e, bodies) for e in good]
     columns = tuple((bodies.index(p.a), bodies.index(p.b)) for p in pairs)
-    batch = pad_episodes(good, dtype=dtype)
-    aligned, relative = align_batch(batch, spec=spec, bodies=bodies, bins_n=bins_n, columns=columns)
-    complete = np.asarray(aligned.reached.all(axis=1))
-    for e, reached, ok in zip(good, np.asarray(aligned.reached), complete, strict=True):
-        if not ok:
-            left_out.append(
-                (e.episode_id, f"sub-task '{spec.sub_tasks[int(np.argmin(reached))].name}' is never reached")
-            )
-    keep = np.flatnonzero(complete)
+    batch = pad_episodes(good, dtype=dtype, joints_n=joints_n(good, spec))
+    aligned, relative, valid = align_batch(batch, spec=spec, bins_n=bins_n, columns=columns)
+    shown = jax.vmap(partial(seen_enough, pairs=pairs, sub_tasks_n=len(spec.sub_tasks), bins_n=bins_n))
+    complete = []
+    for k, (e, reached, seen) in enumerate(
+        zip(good, np.asarray(aligned.reached), np.asarray(shown(aligned.bins, valid)), strict=True)
+    ):
+        if not reached.all():
+            name = spec.sub_tasks[int(np.argmin(reached))].name
+            left_out.append((e.episode_id, f"sub-task '{name}' is never reached"))
+        elif not seen.all():
+            j, p = np.argwhere(~seen)[0]
+            why = f"in sub-task '{spec.sub_tasks[p].name}', or at its end," if seen[j].any() else "at its end"
+            left_out.append((e.episode_id, f"insufficient tracking: {pairs[j].name} is not seen {why}".rstrip(",")))
+        else:
+            complete.append(k)
+    keep = np.array(complete, int)
     if len(keep) < 2:
         raise InputError(
             f"task {spec.name}: {len(keep)} of {len(episodes)} demonstrations can be used, expected at least 2 "
@@ -138,8 +163,10 @@ def fit(
         aligned.duration_s[keep],
         jnp.ones(len(keep), bool),
         scale=jnp.asarray(scale, dtype),
+        valid=valid[keep],
     )
-    final = np.stack([np.asarray(relative)[k, :, int(np.flatnonzero(good[k].valid)[-1])] for k in keep])
+    last = np.max(np.where(np.asarray(valid), np.arange(valid.shape[2]), 0), axis=2)  # [B, J]
+    final = np.asarray(relative)[keep[:, None], np.arange(len(pairs))[None], last[keep]]
     notes = [*roles.notes, *suggest_symmetries(final, pairs, spec)]
     if len(keep) < 7:
         spurious = 6 - max(len(keep) - 1, 0)

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from jaxeval.align import needed_joints
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Part, Source, reader_of
 from jaxeval.io.spec import load_spec
-from jaxeval.run.score_motion import GRIPPER, robot_with
-from jaxeval.run.score_stages import StageScorer
+from jaxeval.run.scorers.grasp import CONTACTS
+from jaxeval.run.scorers.kinematic import robot_with
+from jaxeval.run.scorers.smoothness import GRIPPER
+from jaxeval.run.scorers.stages import SIGNALS
 from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
 from jaxeval.types import FINDINGS, Episode, Finding
 
@@ -35,6 +38,7 @@ class Inspection:
     rate_is_even: bool
     gaps_n: int
     invalid_n: int
+    lost_n: dict[str, int]  # body -> frames that exist and in which it was not seen
     extent_m: tuple[float, ...]  # of all positions, x y z
     bodies: tuple[str, ...]
     joint_names: tuple[str, ...]
@@ -62,20 +66,23 @@ def _inspect(part: Part, episodes_n: int, progress: bool) -> Inspection:
     gaps = invalid = read = 0
     durations: list[float] = []
     labels: dict[str, None] = {}
+    lost: Counter[str] = Counter()
     signals: set[str] = set()
     width = joints = False
     for e in _some(part, episodes_n, progress):
         read += 1
-        time_s, poses = e.time_s[e.valid], e.poses[e.valid]
-        invalid += int((~e.valid).sum())
+        time_s, positions = e.time_s[e.frame_valid], e.poses[e.valid & e.frame_valid[:, None]][:, 4:]
+        invalid += int((~e.frame_valid).sum())
+        for body, n in zip(e.bodies, (e.frame_valid[:, None] & ~e.valid).sum(axis=0).tolist(), strict=True):
+            lost[body] += n
         labels |= dict.fromkeys(e.sub_task_names)
         width |= e.gripper_width_m is not None
         joints |= e.joints is not None
         signals |= set(e.signals or ())
         if len(time_s):
             durations.append(float(time_s[-1] - time_s[0]))
-            if poses.shape[1]:
-                low, high = np.minimum(low, poses[..., 4:].min((0, 1))), np.maximum(high, poses[..., 4:].max((0, 1)))
+        if len(positions):
+            low, high = np.minimum(low, positions.min(axis=0)), np.maximum(high, positions.max(axis=0))
         if len(time_s) > 1:
             step = np.diff(time_s)
             steps.append(step)
@@ -102,6 +109,7 @@ def _inspect(part: Part, episodes_n: int, progress: bool) -> Inspection:
         rate_is_even=even,
         gaps_n=gaps,
         invalid_n=invalid,
+        lost_n={body: n for body, n in lost.items() if n},
         extent_m=tuple(float(x) for x in np.where(np.isfinite(high - low), high - low, 0.0)),
         bodies=part.bodies,
         joint_names=joint_names,
@@ -114,7 +122,7 @@ def _inspect(part: Part, episodes_n: int, progress: bool) -> Inspection:
         declared=reader.says if reader else "",
         findings=tuple(getattr(part, "findings", ())),
         episode_findings=dict(found),
-        missing=_missing(part, spec, outcome, width, robot, found, signals),
+        missing=_missing(part, spec, outcome, width, robot, found, signals, joint_names),
     )
 
 
@@ -136,7 +144,14 @@ def _spec(task: str) -> Any:
 
 
 def _missing(
-    part: Part, spec: Any, outcome: Counter[str], width: bool, robot: str | None, found: Counter[str], signals: set[str]
+    part: Part,
+    spec: Any,
+    outcome: Counter[str],
+    width: bool,
+    robot: str | None,
+    found: Counter[str],
+    signals: set[str],
+    joint_names: tuple[str, ...],
 ) -> dict[str, str]:
     """What each metric lacks, in words; "" for nothing."""
     geometric: list[str] = []
@@ -146,6 +161,10 @@ def _missing(
         geometric.append(f"a task spec for '{part.task or 'unnamed'}' (spec=FILE.yaml)")
     elif absent := [b.name for b in spec.bodies if b.name not in part.bodies]:
         geometric.append(f"{', '.join(absent)} (their relations are left out)")
+    if spec is not None:
+        told = [f"joint {joint} (sub-task {name} ends by it)" for joint, name in needed_joints(spec)
+                if joint not in joint_names]  # fmt: skip
+        geometric += told
     if not width:
         geometric.append("the gripper's width (predicates on the gripper cannot hold)")
     if not outcome["success"]:
@@ -166,8 +185,8 @@ def _missing(
         "geometric": ", ".join(geometric), "smoothness": smoothness, "kinematic": kinematic, "tracking": tracking,
     }  # fmt: skip
     if part.task in mujoco_task_names():
-        absent = [f"signal {s}" for s in StageScorer.signals if s not in signals]
-        missing["stages"] = ", ".join(absent)
+        for metric, wanted in (("stages", SIGNALS), ("grasp", CONTACTS)):
+            missing[metric] = ", ".join(f"signal {s}" for s in wanted if s not in signals)
     return missing
 
 
@@ -186,6 +205,7 @@ def _text(i: Inspection) -> str:
         ("episodes", f"{i.episodes_n}, {i.frames_n} frames{seen}"),
         ("duration", f"{i.duration_s[0]:.3g} to {i.duration_s[1]:.3g} s"),
         ("rate", f"{rate}; {i.gaps_n} gaps, {i.invalid_n} invalid frames"),
+        *([("not seen", ", ".join(f"{b} in {n} frames" for b, n in i.lost_n.items()))] if i.lost_n else []),
         ("bodies", ", ".join(i.bodies) or "none"),
         ("extent", " x ".join(f"{x:.3g}" for x in i.extent_m) + " m"),
         ("gripper width", "recorded" if i.gripper_width else "not recorded"),

@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jaxeval import align
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Source
 from jaxeval.io.spec_from_model import ask_for_spec
 from jaxeval.io.spec_write import write_spec
 from jaxeval.metrics.proposed_spec import Proposal, propose_spec
-from jaxeval.run.fit import quick_jit, spec_bodies, with_bodies
+from jaxeval.run.fit import align_to_spec, joints_n, quick_jit, spec_bodies
 from jaxeval.types import Episode, Shape, TaskSpec, pad_episodes
 
 WAYS = ("change_points", "language_model")
@@ -136,17 +134,15 @@ def _demonstrations(source: Source, demonstrations_n: int | None) -> tuple[list[
     return good, left_out
 
 
-@partial(quick_jit, static_argnames=("spec", "bodies"))
-def _align(poses, time_s, valid, width, *, spec: TaskSpec, bodies: tuple[str, ...]) -> align.Alignment:
-    one = partial(align.align_episode, spec=spec, bodies=bodies, bins_n=1)
-    return jax.vmap(one)(poses, time_s, valid, width)
+_align = quick_jit(partial(align_to_spec, bins_n=1), static_argnames=("spec",))
 
 
 def _segmented(episodes: Sequence[Episode], spec: TaskSpec) -> tuple[np.ndarray, np.ndarray]:
     """Where the spec's sub-tasks end in each demonstration, by the same alignment as `fit` and `score` use."""
     bodies = spec_bodies(spec, episodes[0].bodies)
-    batch = pad_episodes([with_bodies(e, bodies) for e in episodes])
-    aligned = _align(batch.poses, batch.time_s, batch.valid, batch.gripper_width_m, spec=spec, bodies=bodies)
+    aligned = _align(
+        pad_episodes([e.with_bodies(bodies) for e in episodes], joints_n=joints_n(episodes, spec)), spec=spec
+    )
     return np.asarray(aligned.ends), np.asarray(aligned.reached)
 
 
@@ -162,8 +158,8 @@ def _described(episodes: Sequence[Episode], gripper: str, support: str) -> dict[
             e.half_size_m[i] for e in episodes if e.half_size_m is not None and np.isfinite(e.half_size_m[i]).all()
         ]
         size = f"half size {np.round(np.mean(sizes, axis=0), 4).tolist()} m" if sizes else "size unknown"
-        p = [e.poses[e.valid, i, 4:] for e in episodes]
-        way = float(np.median([np.linalg.norm(x - x[:1], axis=-1).max() for x in p]))
+        p = [e.poses[e.valid_of(name), i, 4:] for e in episodes]
+        way = float(np.median([np.linalg.norm(x - x[:1], axis=-1).max(initial=0.0) for x in p]))
         out[name] = ", ".join(filter(None, (words, size, f"gets {way:.3f} m from its start")))
     return out
 
@@ -172,19 +168,15 @@ def _summary(episodes: Sequence[Episode]) -> str:
     """Durations, the gripper's width, and the distances between bodies at the start and the end."""
     names = episodes[0].bodies
     lines = [f"{len(episodes)} demonstrations, median duration {np.median([e.time_s[-1] for e in episodes]):.1f} s."]
-    widths = [e.gripper_width_m[e.valid] for e in episodes if e.gripper_width_m is not None]
+    widths = [e.gripper_width_m[e.frame_valid] for e in episodes if e.gripper_width_m is not None]
     if widths:
         low, high = np.median([w.min() for w in widths]), np.median([w.max() for w in widths])
         lines.append(f"The gripper's width lies between {low:.4f} and {high:.4f} m.")
     for i, a in enumerate(names):
         for j in range(i + 1, len(names)):
-            apart = np.array(
-                [
-                    np.linalg.norm(e.poses[e.valid][[0, -1], i, 4:] - e.poses[e.valid][[0, -1], j, 4:], axis=-1)
-                    for e in episodes
-                ]
-            )
-            start, end = np.median(apart, axis=0)
+            both = [e.poses[e.valid_of(a, names[j])][:, [i, j], 4:] for e in episodes]
+            ends = [np.linalg.norm(p[[0, -1], 0] - p[[0, -1], 1], axis=-1) for p in both if len(p)]
+            start, end = np.median(np.array(ends or [[np.nan, np.nan]]), axis=0)
             lines.append(f"{a} and {names[j]}: {start:.3f} m apart at the start, {end:.3f} m at the end.")
     return "\n".join(lines)
 

@@ -5,90 +5,32 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.records_columns import OWN
 from jaxeval.io.source import Source
-from jaxeval.metrics.geometric import GeometricParams
-from jaxeval.metrics.kinematic import KinematicParams
-from jaxeval.metrics.smoothness import SmoothnessParams
-from jaxeval.metrics.stages import StageParams
-from jaxeval.metrics.tracking import TrackingParams
-from jaxeval.run.score_geometric import GeometricScorer, align_alone
-from jaxeval.run.score_motion import ArmSetting, KinematicScorer, MotionWriter, SmoothnessScorer, TrackingScorer
-from jaxeval.run.score_stages import GraspSetting, StageScorer, stages_table
-from jaxeval.run.scorer import FRAME, Batch, Scorer, refusals
-from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
-from jaxeval.types import EpisodeBatch, Reference
+from jaxeval.metrics.registry import all_metrics, metric_named
+from jaxeval.run.score_plan import NOT_ASKED as NOT_ASKED
+from jaxeval.run.score_plan import ScorePlan, make_plan
+from jaxeval.run.score_plan import Scores as Scores
+from jaxeval.run.scorers.stages import stages_table
+from jaxeval.types import Reference
 
 SCORES, ABOUT = "scores.parquet", "score.json"
-METRICS = ("geometric", "smoothness", "kinematic", "tracking", "stages")
-NOT_ASKED = "geometric quality was not asked for"
-TEXT = ("episode", "task", "group", "gate_reason", "status", "worst_sub_task", "worst_pair", "worst_direction",
-        "initial_condition_id", "initial_condition_hash", "source")  # fmt: skip
-"""Columns that are text even where every row is null."""
-MOTION_COLUMNS = {
-    "smoothness.sparc": "SPARC", "smoothness.jerk_mean_m_s3": "jerk, m/s^3", "smoothness.path_m": "path, m",
-    "smoothness.duration_s": "time, s", "smoothness.idle_s": "idle, s", "kinematic.score": "kinematic score",
-    "kinematic.min_w": "least w, mean",
-}  # fmt: skip
-"""Columns of the printed table, with their titles."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How the metrics beside Q are set. ``body``: whose motion smoothness measures (None: the gripper's).
-
-    ``tracks``: estimate -> truth, names of bodies, for the tracking metrics.
-    """
-
-    smoothness: SmoothnessParams = field(default_factory=SmoothnessParams)
-    kinematic: KinematicParams = field(default_factory=KinematicParams)
-    tracking: TrackingParams = field(default_factory=TrackingParams)
-    body: str | None = None
-    arm: ArmSetting = field(default_factory=ArmSetting)
-    tracks: tuple[tuple[str, str], ...] = ()
-    stages: StageParams = field(default_factory=StageParams)
-    grasp: GraspSetting = field(default_factory=GraspSetting)
-
-
-@dataclasses.dataclass(frozen=True)
-class Scores:
-    """Scores of every episode as columns (row order of the source), and what was said on the way."""
-
-    columns: dict[str, list[Any]]
-    skipped_pairs: tuple[str, ...]
-    notes: tuple[str, ...]
-    refused: tuple[tuple[str, str], ...]
-
-    @property
-    def q(self) -> np.ndarray:
-        """Q of every episode; NaN where `status` is not "ok"."""
-        return np.asarray(self.columns["Q"], float)
-
-
-def full_batch(rows: np.ndarray, batch: EpisodeBatch) -> tuple[int, EpisodeBatch]:
-    """The batch filled up to a power of two of episodes with copies of its last, so that each size compiles once."""
-    n = len(rows)
-    fill = (1 << max(0, n - 1).bit_length()) - n
-    if fill == 0:
-        return n, batch
-    return n, jax.tree.map(lambda x: np.concatenate([x, np.repeat(x[-1:], fill, axis=0)]), batch)
 
 
 def score(
     reference: Reference | None,
     source: Source,
-    params: GeometricParams | None = None,
+    params: Any = None,
     *,
     metrics: Sequence[str] | None = None,
-    settings: Settings | None = None,
+    settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     frames: bool = False,
     batch_n: int = 1024,
@@ -97,144 +39,36 @@ def score(
 ) -> Scores:
     """Score every episode of a source; with `out`, also write `scores.parquet` and `score.json` there.
 
-    ``metrics`` is any subset of METRICS; by default Q with a reference, without one stages of MuJoCo's tasks and
-    smoothness of others. With a reference,
-    motion is told per sub-task too. `frames` adds `frame_costs.parquet` (geometric) and `frame_motion.parquet` (the
-    rest), a row a frame. `batch_n` episodes go to the device at a time. An episode that cannot be judged keeps its row:
-    its numbers are null and a status says why. InputError when the source is of another task than the reference, when a
-    metric lacks what it needs, or when `out` cannot be written; nothing half-written is left.
+    ``metrics``: names of registered metrics, or ``["all"]`` for all that the data allow; by default Q with a reference,
+    without one stages of MuJoCo's tasks and smoothness of others. With a reference, motion is told per sub-task too.
+    ``settings``: Params by the name of their metric; ``params`` is short for those of geometric quality. `frames` adds
+    `frame_costs.parquet` (geometric) and `frame_motion.parquet` (the rest), a row a frame. `batch_n` episodes go to the
+    device at a time. An episode that cannot be judged keeps its row: its numbers are null and a status says why.
+    InputError when the source is of another task than the reference, when a metric lacks what it needs, or when `out`
+    cannot be written; nothing half-written is left.
     """
-    chosen = _checked(metrics, reference, source.task)
-    settings = settings or Settings()
-    if reference is not None and source.task != reference.spec.name:
-        raise InputError(
-            f"{source.parts[0].path}: episodes of task '{source.task}', expected '{reference.spec.name}' as in the "
-            "reference; fit a reference of that task or give other episodes"
-        )
-    if isinstance(batch_n, bool) or not isinstance(batch_n, int) or batch_n < 1:
-        raise InputError(f"batch_n is {batch_n!r}, expected a whole number from 1 on; correct the setting")
+    settings = dict(settings or {}) | ({} if params is None else {"geometric": params})
+    plan = make_plan(reference, source, metrics, settings=settings, batch_n=batch_n)
     folder = open_folder(out) if out is not None else None
+    scores = plan.score(source, frames_to=folder if frames else None, progress=progress)
     notes = [str(f) for f in source.findings if f.severity != "info"]
-    scorers = _scorers(chosen, reference, source, params or GeometricParams(), settings, folder if frames else None)
-    geometric = next((s for s in scorers if isinstance(s, GeometricScorer)), None)
-    if geometric is not None and (note := geometric.note(source.parts[0].path)):
-        notes.append(note)
-    if frames and chosen == ("stages",):
+    if frames and {m.name for m in plan.metrics} <= {"stages", "grasp"}:
         notes.append("frames: stages are of whole episodes, so no file of frames is written; see `jaxeval video`")
-    writers: list[Any] = [w for w in (geometric and geometric.writer,) if w]
-    motion = MotionWriter(folder) if folder is not None and frames and len(scorers) > len(writers) else None
-    writers += [motion] if motion else []
-    table = source.table()
-    length = np.asarray(table["length"])
-    seen: list[np.ndarray] = []
-    measured: dict[str, list[dict[str, np.ndarray]]] = {s.name: [] for s in scorers}
-    needed = [b for s in scorers for b in s.bodies]
-    if reference is not None and geometric is None:  # sub-tasks end by predicates on the bodies of the spec
-        needed = [b.name for b in reference.spec.bodies if b.name in source.bodies] + needed
-    bodies = tuple(dict.fromkeys(needed)) or source.bodies[:1]
-    signals = tuple(dict.fromkeys(name for s in scorers for name in s.signals))
-    joints = any(s.joints for s in scorers)
-    stream = source.batches(bodies=bodies, episodes_n=batch_n, joints=joints, signals=signals)
-    try:
-        for rows, data in _with_progress(stream, source.n_episodes, progress):
-            n, filled = full_batch(rows, data)
-            aligned = None
-            if reference is not None:
-                aligned = geometric.align(filled) if geometric else align_alone(filled, reference, bodies=bodies)
-            batch = Batch(filled, n, rows, length[rows], aligned)
-            of_frames: dict[str, np.ndarray] = {}
-            for scorer in scorers:
-                got = scorer.measure(batch)
-                of_frames |= {k: v for k, v in got.items() if k.startswith(FRAME)}
-                measured[scorer.name].append({k: v for k, v in got.items() if not k.startswith(FRAME)})
-            if motion is not None and of_frames:
-                motion.add(batch, of_frames)
-            seen.append(rows)
-        for writer in writers:
-            writer.close()
-        task = source.task if reference is None else reference.spec.name
-        columns = _columns(table, task, scorers, np.concatenate(seen), measured)
-        skipped = geometric.skipped if geometric else ()
-        scores = Scores(columns, skipped, tuple(notes), tuple((str(p), s) for p, s in source.refused))
-        if folder is not None:
-            about = _about(scores, reference, params, chosen, settings, about or {})
-            _write(folder, scores, about)
-    finally:
-        for writer in writers:
-            writer.abandon()
+    scores = dataclasses.replace(scores, notes=(*notes, *scores.notes))
+    if folder is not None:
+        _write(folder, scores, _about(scores, plan, about or {}))
     return scores
 
 
-def _checked(metrics: Sequence[str] | None, reference: Reference | None, task: str) -> tuple[str, ...]:
-    """Metrics asked for, in the order of METRICS; without any, what the task and a reference allow."""
-    if metrics is None:
-        alone = ("stages",) if task in mujoco_task_names() else ("smoothness",)
-        return ("geometric",) if reference is not None else alone
-    every = tuple(m for m in METRICS if m != "stages" or task in mujoco_task_names())
-    wanted = every if list(metrics) == ["all"] else tuple(metrics)
-    if unknown := [m for m in wanted if m not in METRICS]:
-        raise InputError(f"metrics: no metric '{unknown[0]}'; expected any of {', '.join(METRICS)}; correct the name")
-    if not wanted:
-        raise InputError(f"metrics is empty; expected any of {', '.join(METRICS)}; name at least one")
-    if "geometric" in wanted and reference is None:
-        raise InputError(
-            "metrics: geometric quality needs a reference, found none; "
-            "fit one with `jaxeval fit` and give reference=PATH, or leave geometric out"
-        )
-    return tuple(m for m in METRICS if m in wanted)
-
-
-def _scorers(
-    chosen: tuple[str, ...],
-    reference: Reference | None,
-    source: Source,
-    params: GeometricParams,
-    settings: Settings,
-    frames_to: Path | None,
-) -> list[Scorer]:
-    s = settings
-    make: dict[str, Any] = {
-        "geometric": lambda: GeometricScorer(reference, params, source.bodies, frames_to),  # type: ignore[arg-type]
-        "smoothness": lambda: SmoothnessScorer(source, reference, s.smoothness, s.body),
-        "kinematic": lambda: KinematicScorer(source, reference, s.kinematic, s.arm),
-        "tracking": lambda: TrackingScorer(source, reference, s.tracking, s.tracks),
-        "stages": lambda: StageScorer(source, s.stages, s.grasp),
-    }
-    return [make[name]() for name in chosen]
-
-
-def _columns(
-    table: dict[str, list[Any]],
-    task: str,
-    scorers: list[Scorer],
-    seen: np.ndarray,
-    measured: dict[str, list[dict[str, np.ndarray]]],
-) -> dict[str, list[Any]]:
-    """Columns of `scores.parquet`, in row order; the contract's first."""
-    order, n = np.argsort(seen, kind="stable"), len(seen)
-    refused = refusals(table["findings"])
-    columns: dict[str, list[Any]] = {"episode": table["episode_id"], "task": [task] * n, "group": table["group"]}
-    none: list[Any] = [None] * n
-    # without geometric quality an episode is valid when nothing at the door forbids judging it
-    columns |= {"Q": none, "gate": none, "gate_reason": none, "valid": [r is None for r in refused]}
-    columns["status"] = [r or NOT_ASKED for r in refused]
-    for scorer in scorers:
-        parts = measured[scorer.name]
-        whole = {k: np.concatenate([p[k] for p in parts])[order] for k in parts[0]}
-        columns |= scorer.columns(whole, refused)
-    columns["findings"] = [sorted(set(f or ())) for f in table["findings"]]
-    for name in ("length", "success_once", "success_at_end", "seed", "speed", "initial_condition_id",
-                 "initial_condition_hash", "source"):  # fmt: skip
-        columns.setdefault(name, table[name])  # stages judge success again
-    return columns
+# ------------------------------------------------------------------------------------------------- printed tables
 
 
 def table(scores: Scores) -> str:
-    """Mean Q by group, closed gates and the relation that broke most often, and stages if judged, as text."""
+    """Mean Q by group, closed gates and the relation that broke most often, stages if judged, and motion, as text."""
     c = scores.columns
-    group, q = np.asarray(c["group"], object), scores.q
     if "worst_pair" not in c:
-        return stages_table(scores.columns) if "cause" in c else motion_table(scores)
+        return stages_table(scores.columns) if "cause" in c else means_table(scores)
+    group, q = np.asarray(c["group"], object), scores.q
     gate, pair = np.asarray(c["gate"], object), np.asarray(c["worst_pair"], object)
     lines = [
         f"{'group':24}{'episodes':>9}{'mean Q':>9}{'min':>8}{'max':>8}{'gate closed':>13}"
@@ -256,19 +90,39 @@ def table(scores: Scores) -> str:
     return "\n".join(lines)
 
 
-def motion_table(scores: Scores) -> str:
-    """Means of the motion metrics by group, as text; "-" where none is known."""
+def means_table(scores: Scores) -> str:
+    """Means by group of what was measured beside Q and stages, as text; "-" where none is known.
+
+    Columns with a short title are shown; of a metric that gives none a short title, every number.
+    """
     c, group = scores.columns, np.asarray(scores.columns["group"], object)
-    shown = [(name, title, len(title) + 2) for name, title in MOTION_COLUMNS.items() if name in c]
-    lines = [f"{'group':24}{'episodes':>9}" + "".join(f"{title:>{width}}" for _, title, width in shown)]
+    shown: list[tuple[str, str]] = []
+    for name in scores.metrics:
+        if name in ("geometric", "stages", "grasp"):
+            continue
+        mine = {n: d for n, d in scores.described.items() if d in metric_named(name).columns and d.kind == "number"}
+        short = {n: d.short for n, d in mine.items() if d.short}
+        shown += [(n, title) for n, title in (short or {n: n for n in mine}).items()]
+    widths = [len(title) + 2 for _, title in shown]
+    lines = [f"{'group':24}{'episodes':>9}" + "".join(f"{t:>{w}}" for (_, t), w in zip(shown, widths, strict=True))]
     for name in dict.fromkeys(group):
         mine = np.flatnonzero(group == name)
         cells = []
-        for column, _, width in shown:
+        for (column, _), width in zip(shown, widths, strict=True):
             values = [v for i in mine if (v := c[column][i]) is not None]
             cells.append(f"{np.mean(values):{width}.3f}" if values else f"{'-':>{width}}")
         lines.append(f"{name or '-':24}{len(mine):>9}" + "".join(cells))
     return "\n".join(lines)
+
+
+def columns_table(chosen: Sequence[str] | None) -> str:
+    """What every column of `scores.parquet` holds, of the metrics chosen (None: of all), as text."""
+    names = list(all_metrics()) if chosen is None or list(chosen) == ["all"] else list(chosen)
+    rows = [("column", "type", "unit", "better", "meaning")]
+    for c in (*OWN, *(c for name in names for c in metric_named(name).columns)):
+        rows.append((c.name, c.kind, c.unit, c.direction or "", c.meaning))
+    widths = [max(len(r[i]) for r in rows) for i in range(4)]
+    return "\n".join("  ".join(f"{x:{w}}" for x, w in zip(r, widths, strict=False)) + f"  {r[4]}" for r in rows)
 
 
 # ----------------------------------------------------------------------------------------------------------- writing
@@ -293,15 +147,20 @@ def _write(folder: Path, scores: Scores, about: dict[str, Any]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    types = {
-        "gate": pa.bool_(), "valid": pa.bool_(), "worst_frame": pa.int32(), "length": pa.int32(),
-        "success_once": pa.bool_(), "success_at_end": pa.bool_(), "seed": pa.int64(), "findings": pa.list_(pa.string()),
-    } | {name: pa.string() for name in TEXT}  # fmt: skip
+    kinds = {
+        "number": pa.float64(), "count": pa.int64(), "truth": pa.bool_(), "text": pa.string(), "status": pa.string(),
+        "vector": pa.list_(pa.float64()),
+    }  # fmt: skip
+    fixed = {"findings": pa.list_(pa.string()), "length": pa.int32(), "worst_frame": pa.int32()}
+    own = {c.name: c for c in OWN}
 
     def array(name: str, values: list[Any]) -> Any:
-        kinds = {type(v) for v in values} - {type(None)}
-        plain = pa.string() if str in kinds else pa.bool_() if kinds == {bool} else pa.float64()
-        return pa.array(list(values), types.get(name, plain))
+        column = scores.described.get(name) or own.get(name)
+        if name in fixed or column is not None:
+            return pa.array(values, fixed.get(name) or kinds[column.kind])  # type: ignore[union-attr]
+        known = {type(v) for v in values} - {type(None)}  # an attribute of the recording
+        plain = {frozenset((str,)): pa.string(), frozenset((bool,)): pa.bool_(), frozenset((int,)): pa.int64()}
+        return pa.array(values, plain.get(frozenset(known), pa.float64()))
 
     part = folder / f".{SCORES}.writing"
     try:
@@ -314,49 +173,36 @@ def _write(folder: Path, scores: Scores, about: dict[str, Any]) -> None:
     os.replace(part, folder / ABOUT)
 
 
-def _about(
-    scores: Scores,
-    reference: Reference | None,
-    params: GeometricParams | None,
-    chosen: tuple[str, ...],
-    settings: Settings,
-    about: dict[str, Any],
-) -> dict[str, Any]:
-    """What `score.json` says: the metrics and how they were set, and what was noticed."""
-    told: dict[str, Any] = {"metrics": list(chosen), "task": scores.columns["task"][0]}
+def _about(scores: Scores, plan: ScorePlan, about: dict[str, Any]) -> dict[str, Any]:
+    """What `score.json` says: the metrics and how they were set, what the columns are, and what was noticed."""
+    told: dict[str, Any] = {"metrics": list(scores.metrics), "task": plan.task}
+    set_as = {metric.name: _plain(params) for metric, params in zip(plan.metrics, plan.params, strict=True)}
+    reference = plan.reference
     if reference is not None:
         told |= {
-            "params": _plain(params or GeometricParams()),
+            "params": set_as.get("geometric") or _plain(metric_named("geometric").Params()),
             "pairs": [p.name for p in reference.pairs],
             "sub_tasks": [s.name for s in reference.spec.sub_tasks],
             "bins_n": reference.bins_n,
         }
+    sections = {c.name: m.section for m in plan.metrics for c in m.columns}
     return told | {
-        "settings": {
-            name: _plain(getattr(settings, name))
-            for name in ("smoothness", "kinematic", "tracking", "arm", "stages", "grasp")
-        }
-        | {"body": settings.body, "tracks": [list(t) for t in settings.tracks]},
+        "settings": {name: values for name, values in set_as.items() if name != "geometric"},
+        "columns": {
+            name: {
+                "kind": c.kind, "unit": c.unit, "direction": c.direction, "meaning": c.meaning,
+                "section": sections.get(c.name, ""), "title": c.short or name,
+            }
+            for name, c in scores.described.items()
+        },
         "skipped_pairs": list(scores.skipped_pairs),
         "notes": list(scores.notes),
         "refused": [list(r) for r in scores.refused],
         **about,
-    }
+    }  # fmt: skip
 
 
 def _plain(params: Any) -> dict[str, Any]:
     """Fields of a frozen dataclass as JSON has them."""
     values = {f.name: getattr(params, f.name) for f in dataclasses.fields(params)}
     return {k: v if v is None or isinstance(v, (str, bool, int, tuple)) else float(v) for k, v in values.items()}
-
-
-def _with_progress(batches: Iterator[Any], total: int, show: bool) -> Iterator[Any]:
-    if not show:
-        yield from batches
-        return
-    from tqdm import tqdm
-
-    with tqdm(total=total, unit="episode", desc="scoring", leave=False, disable=None) as bar:
-        for rows, batch in batches:
-            yield rows, batch
-            bar.update(len(rows))

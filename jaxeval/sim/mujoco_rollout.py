@@ -205,10 +205,9 @@ def episode_of(
         from jaxeval.sim.mujoco import observed
 
         kept["observation"] = observed(task, embodiment, signals, np.nan_to_num(actions), told)
-    return Episode(
+    return Episode.of(
         poses=np.concatenate([np.stack([signals.object_pose, signals.hand_pose], axis=1), standing], axis=1),
         time_s=signals.time_s,
-        valid=np.ones(rows, bool),
         sub_task=signals.phase.astype(np.int32),
         joints=signals.joint_position,
         actions=actions,
@@ -227,6 +226,12 @@ def episode_of(
         group=setting.policy,
         task=task.name,
         source=f"MuJoCo {task.name} {embodiment.name}",
+        attributes={
+            "policy": setting.policy,
+            "embodiment": embodiment.name,
+            "simulator": "mujoco",
+            "told_speed": float(told),
+        },
     )
 
 
@@ -243,7 +248,7 @@ def stage_signals(episode: Episode, thing: str) -> StageSignals:
         T_world_hand=episode.body(HAND),
         finger_n=episode.signals["fingertip_force"],
         receptacle_n=episode.signals["receptacle_force"],
-        valid=episode.valid,
+        valid=episode.valid_of(thing, HAND),
     )
 
 

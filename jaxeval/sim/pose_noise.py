@@ -75,7 +75,7 @@ def add_noise(episode: Episode, noise: PoseNoise, *, key: int | jax.Array, spec:
     :class:`PoseNoise` says, at the episode's own time stamps; then dropouts start as a Poisson process, so that
     1 - exp(-rate length) of the frames are lost on average.
 
-    An Episode has one mask for all bodies, so a dropout loses whole frames: ``valid`` is False there, and the tracked
+    A dropout loses the tracked bodies and leaves the frame: their ``valid`` is False there, and the tracked
     bodies hold the last pose seen (the first one seen, if lost at the start). A frame is invalid too if one is that
     the delayed pose would come from. What is not a pose (times, labels, gripper, success) stays as it was.
 
@@ -104,10 +104,12 @@ def add_noise(episode: Episode, noise: PoseNoise, *, key: int | jax.Array, spec:
     frames_of = {a: b for a, b in riding.items() if a in episode.bodies and b in tracked and a not in tracked}
     seen = [episode.bodies.index(b) for b in (*tracked, *frames_of)]
 
-    poses, valid = np.array(episode.poses, np.float64), episode.valid.copy()
+    poses, valid = np.array(episode.poses, np.float64), episode.valid & episode.frame_valid[:, None]
     if noise.delay_s > 0:
-        poses[:, seen], in_time = _delayed(poses[:, seen], time_s, episode.valid, noise.delay_s)
-        valid &= in_time
+        for i in seen:
+            if valid[:, i].any():
+                late, in_time = _delayed(poses[:, i : i + 1], time_s, valid[:, i], noise.delay_s)
+                poses[:, i], valid[:, i] = late[:, 0], valid[:, i] & in_time
     if noise.position_m > 0 or noise.rotation_rad > 0:
         true = poses.copy()
         for body in tracked:
@@ -118,16 +120,18 @@ def add_noise(episode: Episode, noise: PoseNoise, *, key: int | jax.Array, spec:
             poses[:, i] = composed(poses[:, j], composed(_inverse(true[:, j]), true[:, i]))
     if noise.dropout_rate_hz > 0:
         lost = _lost(time_s, noise, _generator(key, episode.episode_id, "dropouts"))
-        valid &= ~lost
-        if valid.any():
-            last = np.maximum.accumulate(np.where(valid, np.arange(len(valid)), int(np.argmax(valid))))
-            poses[:, seen] = np.where(lost[:, None, None], poses[last][:, seen], poses[:, seen])
+        for i in seen:
+            valid[:, i] &= ~lost
+            if valid[:, i].any():
+                first = int(np.argmax(valid[:, i]))
+                last = np.maximum.accumulate(np.where(valid[:, i], np.arange(len(valid)), first))
+                poses[:, i] = np.where(lost[:, None], poses[last, i], poses[:, i])
     return dataclasses.replace(episode, poses=poses, valid=valid)
 
 
 def _usable_time(e: Episode, where: str) -> Float[np.ndarray, " T"]:
     """Times of an episode, those of its invalid frames filled in; InputError where valid ones do not increase."""
-    frames = np.flatnonzero(e.valid)
+    frames = np.flatnonzero(e.frame_valid)
     time_s = np.asarray(e.time_s, np.float64)
     if len(frames) < 2:
         raise InputError(f"{where}: {len(frames)} valid frames, expected at least 2; leave this episode out")

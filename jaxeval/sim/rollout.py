@@ -119,15 +119,20 @@ class Setting:
         """The robot: the one set, or the environment's own."""
         return self.robot or scenery(self.task).robot
 
+    @property
+    def policy_name(self) -> str:
+        """The policy, by the name of the function that makes it."""
+        maker = self.make_policy.func if isinstance(self.make_policy, partial) else self.make_policy
+        return getattr(maker, "__name__", str(maker)).removeprefix("make_")
+
     def told(self) -> dict[str, Any]:
         """What an episode depends on besides its job: stores hold it, and only hold episodes that agree in it."""
         maker = self.make_policy
         options = dict(maker.keywords) if isinstance(maker, partial) else {}
-        maker = maker.func if isinstance(maker, partial) else maker
         return {
             "task": self.task,
             "robot": self.robot_name,
-            "policy": getattr(maker, "__name__", str(maker)).removeprefix("make_"),
+            "policy": self.policy_name,
             "policy_options": options,
             "seed": self.seed,
             "steps_n": self.steps_n,
@@ -238,14 +243,15 @@ def run_batch(
     return traces
 
 
-def episode_of(trace: Trace, job: Job, task: str, robot: str) -> Episode:
+def episode_of(trace: Trace, job: Job, task: str, robot: str, *, policy: str | None = None) -> Episode:
     """The Episode that a finished trace is: frame t is what action t led to, so the first action is NaN.
 
     ``initial_condition_hash`` holds the first poses of every body that has a size but the table: what is moved, and
     what stands fixed beside it (bin, box, receptacle); neither the arm nor frames that are no bodies. It does not see
     the policy, so a clean and a perturbed run of one key agree. Two robots agree where the environment places its
     bodies before it draws the arm's joints, and differ where it does not (PlugCharger): then they are no pair.
-    ``success_at_end`` is the environment's, and False where the policy gave up.
+    ``success_at_end`` is the environment's, and False where the policy gave up. Attributes are ``policy``,
+    ``embodiment`` (the robot), ``simulator``, and what the job varies (``tilt_deg``, ``fault``).
     """
     seen, first = trace.seen, trace.seen[0]
     env = scenery(task, robot)
@@ -256,10 +262,9 @@ def episode_of(trace: Trace, job: Job, task: str, robot: str) -> Episode:
     width = len(trace.actions[0]) if trace.actions else 0
     poses = np.stack([[s.poses[b] for b in bodies] for s in seen])
     start = poses[0, [bodies.index(b) for b in movable]]
-    return Episode(
+    return Episode.of(
         poses=poses,
         time_s=np.array([s.time_s for s in seen]),
-        valid=np.ones(len(seen), bool),
         gripper_width_m=np.array([s.gripper_width_m for s in seen]),
         sub_task=np.array([labels.index(x) for x in trace.labels], np.int32),
         joints=np.stack([s.joints for s in seen]),
@@ -278,6 +283,12 @@ def episode_of(trace: Trace, job: Job, task: str, robot: str) -> Episode:
         group=job.group,
         task=task,
         source=f"ManiSkill {env.env_id}",
+        attributes={
+            **({} if policy is None else {"policy": policy}),
+            "embodiment": robot,
+            "simulator": "maniskill",
+            **dict(job.variant),
+        },
     )
 
 
@@ -340,10 +351,10 @@ def _run(
 
     done, kept = earlier
     total = done + sum(map(len, batches))
-    postfix = {"postfix": f"{kept} succeeded"} if done else {}
-    bar = tqdm(
-        total=total, initial=done, desc=f"{setting.task}: episodes", disable=not progress or not batches, **postfix
-    )
+    silent = not progress or not batches
+    bar = tqdm(total=total, initial=done, desc=f"{setting.task}: episodes", disable=silent)
+    if done:
+        bar.set_postfix_str(f"{kept} succeeded", refresh=False)
     work = partial(setting.work, parts)
     alone = processes_n <= 1 or len(batches) <= 1
     with bar:
@@ -398,7 +409,7 @@ def _work(setting: Setting, parts: Parts, batch: list[Job]) -> list[Outcome]:
     key_frames = KeyFrames(parts.out.with_name(parts.out.name + ".frames")) if pictures else None
     outcomes = []
     for job, trace in zip(batch, run_batch(envs, batch, setting, policies, key_frames), strict=True):
-        episode = episode_of(trace, job, setting.task, envs.robot)
+        episode = episode_of(trace, job, setting.task, envs.robot, policy=setting.policy_name)
         outcome = Outcome(
             episode.episode_id,
             bool(episode.success_at_end),

@@ -51,7 +51,7 @@ def motion(k: int = 0) -> Episode:
     joints = np.tile([0.1, -0.5, 0.2, -2.0, 0.3, 1.5, 0.4 + 0.1 * k, 0.02, 0.02], (n, 1))
     joints[:, 6] += 0.6 * t  # the last joint alone turns, and the base drives on: both at an even rate
     tcp = tip_poses(load_robot("panda"), joints[:, :7], bases(n))
-    return Episode(
+    return Episode.of(
         poses=np.stack([cube, tcp], axis=1),
         time_s=t,
         valid=np.ones(n, bool),

@@ -101,7 +101,7 @@ def turning(time_s: np.ndarray) -> Episode:
     zero = np.zeros_like(time_s)
     pose = np.stack([np.cos(time_s / 2), zero, zero, np.sin(time_s / 2), 0.1 * time_s, zero, zero], axis=1)
     valid = np.ones(len(time_s), bool)
-    return Episode(poses=pose[:, None], time_s=time_s, valid=valid, bodies=("top",), success_at_end=True)
+    return Episode.of(poses=pose[:, None], time_s=time_s, valid=valid, bodies=("top",), success_at_end=True)
 
 
 def test_uneven_times_are_resampled_along_the_arc(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def episode(k: int, frames_n: int, **changes: object) -> Episode:
     rng = np.random.default_rng(k)
     pose = np.tile([1.0, 0, 0, 0, 0, 0, 0], (frames_n, 1, 1))
     pose[:, 0, 4] = rng.uniform(0, 0.01, frames_n)
-    e = Episode(
+    e = Episode.of(
         poses=pose,
         time_s=np.arange(frames_n) / 50,
         valid=np.ones(frames_n, bool),

@@ -15,7 +15,7 @@ def episode(xyz: np.ndarray, rate_hz: float = 20.0) -> Episode:
     n = len(xyz)
     body = np.concatenate([np.tile([1.0, 0, 0, 0], (n, 1)), xyz], axis=1)
     still = np.tile([1.0, 0, 0, 0, 0.5, 0, 0], (n, 1))
-    return Episode(
+    return Episode.of(
         poses=np.stack([body, still], axis=1), time_s=np.arange(n) / rate_hz, valid=np.ones(n, bool), bodies=("a", "b")
     )
 

@@ -27,7 +27,7 @@ def episode(k: int, frames_n: int, bodies: tuple[str, ...] = BODIES, **changes: 
     poses = rng.normal(size=(frames_n, len(bodies), 7))
     poses[..., 4:] *= 0.05
     known = k % 3
-    e = Episode(
+    e = Episode.of(
         poses=poses,
         time_s=1.3e9 + np.cumsum(rng.uniform(0.01, 0.1, frames_n)),
         valid=rng.uniform(size=frames_n) > 0.1,

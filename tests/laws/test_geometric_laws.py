@@ -159,7 +159,12 @@ def test_invalid_frames_with_nan_poses_change_nothing(runs: list[Episode], base:
     def spoil(e: Episode) -> Episode:
         at = np.sort(rng.integers(1, e.n_frames, 20))
         out = per_frame(e, lambda x: np.insert(x.astype(np.float64), at, np.nan, axis=0))
-        return dataclasses.replace(out, valid=np.insert(e.valid, at, True), sub_task=None)
+        return dataclasses.replace(
+            out,
+            valid=np.insert(e.valid, at, True, axis=0),
+            frame_valid=np.insert(e.frame_valid, at, True),
+            sub_task=None,
+        )
 
     spoilt = [spoil(e) for e in runs]
     assert {f.code for f in spoilt[0].check() if f.severity != "info"} == {"non_finite_pose"}
@@ -379,6 +384,6 @@ def test_gradients_of_real_runs_are_finite(runs: list[Episode]) -> None:
 
     f = quick_jit(jax.vmap(jax.grad(gate_free, argnums=(0, 1)), in_axes=(0, None, 0, 0, 0, 0)))
     params = jax.tree.map(jnp.float32, GeometricParams())
-    by_pose, by_params = f(batch.poses, params, batch.time_s, batch.valid, batch.gripper_width_m, batch.success)
+    by_pose, by_params = f(batch.poses, params, batch.time_s, batch.frame_valid, batch.gripper_width_m, batch.success)
     assert np.isfinite(by_pose).all() and all(np.isfinite(x).all() for x in jax.tree.leaves(by_params))
     assert np.abs(np.asarray(by_pose)).max(axis=(1, 2, 3)).min() > 0

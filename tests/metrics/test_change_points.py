@@ -74,7 +74,7 @@ class Story:
         for b, rows in enumerate(self.rows.values()):
             poses[:, b, 4:] = rows
         width = None if self.width is None else np.array(self.widths)
-        return Episode(
+        return Episode.of(
             poses=poses,
             time_s=np.arange(n) / FPS,
             valid=np.ones(n, bool),

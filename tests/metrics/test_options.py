@@ -17,7 +17,8 @@ from jaxeval.align import missing_bodies
 from jaxeval.io.errors import InputError
 from jaxeval.io.store import write_store
 from jaxeval.metrics import fused
-from jaxeval.metrics.geometric import frame_weights, penalise
+from jaxeval.metrics.geometric import penalise
+from jaxeval.metrics.visibility import frame_weights
 from jaxeval.run.compare_estimates import multiplier
 from jaxeval.run.fit import fit
 from jaxeval.stats.agreement import _alpha
@@ -29,7 +30,11 @@ PARTS = tuple(jnp.zeros((1, 1)) for _ in range(4))
 SPEC = TaskSpec("t", (), ())
 P = np.array([0.01])
 EPISODE = Episode(
-    poses=np.tile([1.0, 0, 0, 0, 0, 0, 0], (2, 1, 1)), time_s=np.arange(2.0), valid=np.ones(2, bool), bodies=("a",)
+    poses=np.tile([1.0, 0, 0, 0, 0, 0, 0], (2, 1, 1)),
+    time_s=np.arange(2.0),
+    valid=np.ones((2, 1), bool),
+    frame_valid=np.ones(2, bool),
+    bodies=("a",),
 )
 
 

@@ -197,7 +197,7 @@ def test_trial_19_epoch_stamps_give_the_speeds_of_float64() -> None:
     tcp = e.bodies.index("tcp")
     batch = pad_episodes([late], length=LENGTH)
     speed_of = quick_jit(s.speed_of)
-    got = speed_of(*(jnp.asarray(x[0]) for x in (batch.poses[:, :, tcp, 4:], batch.time_s, batch.valid)))
+    got = speed_of(*(jnp.asarray(x[0]) for x in (batch.poses[:, :, tcp, 4:], batch.time_s, batch.valid[:, :, tcp])))
     assert got.dtype == jnp.float32
     with jax.enable_x64(True):
         exact = np.asarray(speed_of(*padded(e.poses[:, tcp, 4:], e.time_s)))
@@ -382,7 +382,7 @@ def test_demonstrations_in_another_world_frame_and_padded_are_the_same() -> None
     base = quality_of(*padded(e.poses[:, tcp], e.time_s, dtype="float32"), label)
     other = quality_of(*padded(moved(e, turn).poses[:, tcp], e.time_s, dtype="float32"), label)
     bare = quick_jit(partial(s.motion_quality, params=PARAMS, sub_tasks_n=3))(
-        *(jnp.asarray(x) for x in (e.poses[:, tcp].astype(np.float32), e.time_s.astype(np.float32), e.valid)),
+        *(jnp.asarray(x) for x in (e.poses[:, tcp].astype(np.float32), e.time_s.astype(np.float32), e.valid_of("tcp"))),
         label[: e.n_frames],
     )
     for field in dataclasses.fields(s.Motion):

@@ -64,7 +64,7 @@ def aligned(task: str, dtype: str) -> align.Alignment:
         mean_duration_s=reference.duration_s,
     )
     with precision(dtype):
-        found = quick_jit(jax.vmap(one))(batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
+        found = quick_jit(jax.vmap(one))(batch.poses, batch.time_s, batch.frame_valid, batch.gripper_width_m)
     return jax.tree.map(np.asarray, found)
 
 
@@ -144,7 +144,7 @@ def test_bins_are_those_of_a_plain_loop(task: str) -> None:
         bins, reached, ends = twin.align(
             batch.poses[k],
             batch.time_s[k],
-            batch.valid[k],
+            batch.frame_valid[k],
             batch.gripper_width_m[k],
             spec=reference.spec,
             bodies=bodies,
@@ -157,14 +157,14 @@ def test_bins_are_those_of_a_plain_loop(task: str) -> None:
     single = aligned(task, "float32").bins
     assert (
         single != found.bins
-    ).sum() <= 0.005 * batch.valid.sum()  # a frame on the edge between two bins may go either way
+    ).sum() <= 0.005 * batch.frame_valid.sum()  # a frame on the edge between two bins may go either way
 
 
 def test_bins_of_a_run_that_stops_half_way() -> None:
     """In a sub-task that is never finished the clock is the demonstrations' mean duration."""
     reference, batch, bodies = case("stack_cube", "float64")
     k, cut = 0, int(aligned("stack_cube", "float64").ends[0, 2]) - 5
-    valid = batch.valid[k] & (np.arange(batch.valid.shape[1]) < cut)
+    valid = batch.frame_valid[k] & (np.arange(batch.frame_valid.shape[1]) < cut)
     valid[10:14] = False
     arrays = (batch.poses[k], batch.time_s[k], valid, batch.gripper_width_m[k])
     told = {"spec": reference.spec, "bodies": bodies, "bins_n": reference.bins_n}

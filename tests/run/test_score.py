@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,9 +12,11 @@ import pytest
 
 from jaxeval.io import InputError, open_source, write_store
 from jaxeval.io.source import Source
-from jaxeval.run import score as run
-from jaxeval.run.score import NOT_ASKED, Scores, Settings, score
-from jaxeval.run.score_motion import ArmSetting, SmoothnessScorer
+from jaxeval.run import score_plan
+from jaxeval.run.score import NOT_ASKED, Scores, score
+from jaxeval.run.scorers.kinematic import KinematicSetting
+from jaxeval.run.scorers.smoothness import SmoothnessSetting
+from jaxeval.run.scorers.tracking import TrackingSetting
 from jaxeval.types import Episode, Reference
 from tests.executions import episodes, learned, truncated
 
@@ -26,7 +29,17 @@ GEOMETRIC = (
     ["gate_free_Q", "mean_cost"]
     + [f"cost.{pair}" for pair in PAIRS]
     + [f"{column}.{name}" for name in SUB_TASKS for column in ("sub_task_cost", "sub_task_end_s")]
-    + ["worst_sub_task", "worst_pair", "worst_frame", "worst_direction", "worst_z"]
+    + [
+        "worst_sub_task",
+        "worst_pair",
+        "worst_frame",
+        "worst_direction",
+        "worst_z",
+        "worst_m",
+        "worst_rad",
+        "worst_time_s",
+        "worst_axis",
+    ]
 )
 N = 4
 RATE_HZ = 20.0
@@ -106,7 +119,7 @@ def test_smoothness_needs_no_reference(tmp_path: Path, runs: Source) -> None:
 
 
 def test_another_body_is_measured_where_asked(runs: Source) -> None:
-    still = score(None, runs, settings=Settings(body="table"))
+    still = score(None, runs, settings={"smoothness": SmoothnessSetting(body="table")})
     assert still.columns["smoothness.body"] == ["table"] * N
     assert max(still.columns["smoothness.path_m"]) < 1e-3
     assert still.columns["smoothness.sparc"] == [None] * N  # of a body that stands still: no number, and why
@@ -139,7 +152,7 @@ def test_joints_found_from_poses_give_the_recorded_manipulability(tmp_path: Path
     """The Panda of ManiSkill stands at x = -0.615 m; its gripper's poses alone give back w to 5 %."""
     recorded = truncated(episodes()[31], 60)
     bare = dataclasses.replace(recorded, joints=None, joint_names=())
-    arm = Settings(arm=ArmSetting(robot="panda", T_world_base=(1.0, 0, 0, 0, -0.615, 0, 0)))
+    arm = {"kinematic": KinematicSetting(robot="panda", T_world_base=(1.0, 0, 0, 0, -0.615, 0, 0))}
     told = score(None, source(tmp_path / "a", [recorded]), metrics=["kinematic"]).columns
     found = score(None, source(tmp_path / "b", [bare]), metrics=["kinematic"], settings=arm).columns
     assert told["kinematic.joints"] == ["recorded"] and found["kinematic.joints"] == ["inverse kinematics"]
@@ -157,7 +170,10 @@ def test_a_track_that_is_off_by_a_known_vector(tmp_path: Path) -> None:
     lost[20:60] = False
     some = [e, dataclasses.replace(e, valid=lost, episode_id="40 frames lost")]
     made = score(
-        None, source(tmp_path / "s", some), metrics=["tracking"], settings=Settings(tracks=(("seen", "cubeA"),))
+        None,
+        source(tmp_path / "s", some),
+        metrics=["tracking"],
+        settings={"tracking": TrackingSetting(tracks=(("seen", "cubeA"),))},
     )
     for quantile in ("p50", "p95"):
         np.testing.assert_allclose(made.columns[f"tracking.seen.translation_m_{quantile}"], 0.013, atol=1e-6)
@@ -202,24 +218,40 @@ BARE = {"joints": None, "joint_names": (), "actions": None}
 @pytest.mark.parametrize(
     ("metrics", "settings", "said"),
     [
-        (["geometric"], Settings(), "geometric quality needs a reference, found none; fit one"),
-        (["speed"], Settings(), "no metric 'speed'; expected any of geometric, smoothness, kinematic, tracking"),
-        ([], Settings(), "metrics is empty"),
-        (["tracking"], Settings(), "no tracks to compare, expected tracking.tracks={ESTIMATE: TRUTH}"),
-        (["tracking"], Settings(tracks=(("spoon", "cubeA"),)), "no body spoon; it has cubeA, cubeB, tcp, table"),
-        (["smoothness"], Settings(body="spoon"), "no body spoon whose motion could be measured"),
-        (["kinematic"], Settings(), "joint names none are those of no arm that comes with the package"),
-        (["kinematic"], Settings(arm=ArmSetting(robot="panda")), "kinematic.T_world_base=[w,x,y,z,x,y,z] to find them"),
+        (["geometric"], {}, "geometric needs a reference, found none; fit one"),
+        (["speed"], {}, "no metric 'speed'; expected any of geometric, smoothness, kinematic, tracking"),
+        ([], {}, "metrics is empty"),
+        (["tracking"], {}, "no tracks to compare, expected tracking.tracks={ESTIMATE: TRUTH}"),
+        (
+            ["tracking"],
+            {"tracking": TrackingSetting(tracks=(("spoon", "cubeA"),))},
+            "no body spoon; it has cubeA, cubeB, tcp, table",
+        ),
+        (
+            ["smoothness"],
+            {"smoothness": SmoothnessSetting(body="spoon")},
+            "no body spoon whose motion could be measured",
+        ),
+        (["kinematic"], {}, "joint names none are those of no arm that comes with the package"),
         (
             ["kinematic"],
-            Settings(arm=ArmSetting(robot="panda", T_world_base=(1.0, 0, 0))),
+            {"kinematic": KinematicSetting(robot="panda")},
+            "kinematic.T_world_base=[w,x,y,z,x,y,z] to find them",
+        ),
+        (
+            ["kinematic"],
+            {"kinematic": KinematicSetting(robot="panda", T_world_base=(1.0, 0, 0))},
             "expected a unit quaternion",
         ),
-        (["kinematic"], Settings(arm=ArmSetting(robot="arm.urdf")), "kinematic.base_link and kinematic.tip_link"),
+        (
+            ["kinematic"],
+            {"kinematic": KinematicSetting(robot="arm.urdf")},
+            "kinematic.base_link and kinematic.tip_link",
+        ),
     ],
 )
 def test_a_metric_that_lacks_something_says_so_in_one_sentence(
-    tmp_path: Path, metrics: list[str], settings: Settings, said: str
+    tmp_path: Path, metrics: list[str], settings: dict[str, Any], said: str
 ) -> None:
     bare = source(tmp_path / "s", [dataclasses.replace(episodes()[31], **BARE)])
     with pytest.raises(InputError) as caught:
@@ -233,15 +265,15 @@ def test_nothing_half_written_is_left_when_it_fails_half_way(
 ) -> None:
     runs = source(tmp_path / "runs", list(episodes()[31 : 31 + N]) * 2)
     out = tmp_path / "out"
-    whole, calls = SmoothnessScorer.measure, []
+    whole, calls = score_plan.full_batch, []
 
-    def fails_later(self: SmoothnessScorer, batch: run.Batch) -> dict[str, np.ndarray]:
+    def fails_later(*batch: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
             raise InputError("the disk is gone; plug it in")
-        return whole(self, batch)
+        return whole(*batch)
 
-    monkeypatch.setattr(SmoothnessScorer, "measure", fails_later)
+    monkeypatch.setattr(score_plan, "full_batch", fails_later)
     metrics = ["geometric", "smoothness"]
     with pytest.raises(InputError, match="the disk is gone"):
         score(reference, runs, metrics=metrics, out=out, frames=True, batch_n=N)

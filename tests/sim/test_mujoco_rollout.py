@@ -23,8 +23,8 @@ from jaxeval.run.report import report  # noqa: E402
 from jaxeval.run.rollout_mujoco import make_expert, make_random, rollout_mujoco, table  # noqa: E402
 from jaxeval.run.score import Scores, score  # noqa: E402
 from jaxeval.run.score import table as print_scores  # noqa: E402
-from jaxeval.run.score_motion import robot_with  # noqa: E402
-from jaxeval.run.score_stages import GraspSetting  # noqa: E402
+from jaxeval.run.scorers.grasp import GraspSetting  # noqa: E402
+from jaxeval.run.scorers.kinematic import robot_with  # noqa: E402
 from jaxeval.sim.embodiment import arm_velocity_limits, load_embodiment  # noqa: E402
 from jaxeval.sim.mujoco import Environments, run  # noqa: E402
 from jaxeval.sim.mujoco_rollout import Job, Setting, run_batch, stages_of  # noqa: E402
@@ -110,19 +110,17 @@ def test_scores_hold_stages_causes_motion_and_margins(made, tmp_path) -> None:
     assert columns["hand.arm_utilisation"][0] == pytest.approx(used, rel=1e-5)
     assert columns["grasp.status.acquired"] == ["closure"] * 2 * N
     assert all(0.001 < m < 0.05 for m in columns[MARGIN])
-    strict = score(None, source, metrics=["stages"], settings=_settings(insert_depth_m=0.09)).columns
+    strict = score(None, source, metrics=["stages", "grasp"], settings=_settings(insert_depth_m=0.09)).columns
     assert strict["stage.inserted"] == strict["success_at_end"] == [False] * 2 * N
     # two opposite faces resist sliding by friction alone: without it only one force and two torques are left
-    bare = score(None, source, metrics=["stages"], settings=_settings(friction=0.0)).columns
+    bare = score(None, source, metrics=["stages", "grasp"], settings=_settings(friction=0.0)).columns
     assert all(status.startswith("degenerate") for status in bare["grasp.status.acquired"])
-    slippery = score(None, source, metrics=["stages"], settings=_settings(friction=0.05)).columns
+    slippery = score(None, source, metrics=["stages", "grasp"], settings=_settings(friction=0.05)).columns
     assert all(0 < s < m / 2 for s, m in zip(slippery[MARGIN], columns[MARGIN], strict=True))
 
 
 def _settings(friction: float | None = None, **stages: float):
-    from jaxeval.run.score import Settings
-
-    return Settings(stages=StageParams(**stages), grasp=GraspSetting(friction=friction))
+    return {"stages": StageParams(**stages), "grasp": GraspSetting(friction=friction)}
 
 
 def test_batch_processes_and_order_change_nothing(made, tmp_path) -> None:
@@ -272,8 +270,8 @@ def test_told_speeds_are_told_as_given_and_frames_of_stages_are_refused_in_words
     )  # fmt: skip
     scores = score(None, open_source(made.store.path), out=tmp_path / "s", frames=True)
     assert scores.columns["told_speed"] == [2.3] and "no file of frames is written" in scores.notes[-1]
-    with pytest.raises(InputError, match="it holds stages alone"):
-        report(tmp_path / "s", None, None)
+    page = report(tmp_path / "s", None, None).read_text()
+    assert "<h2>Stages</h2>" in page and "stage.acquired" in page and "grasp.margin.acquired" in page
     with pytest.raises(InputError, match="batch_n is 0"):
         score(None, open_source(made.store.path), batch_n=0)
     for bad in ({"friction": "abc"}, {"edges_n": 2.5}, {"edges_n": 2}, {"torque_length_m": 0}):
