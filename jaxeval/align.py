@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
-from jaxeval.types import InputError, Predicate, TaskSpec
+from jaxeval.types import InputError, Predicate, TaskSpec, one_of
 
 Margin = Float[Array, " T"]
 """How far each frame is past a predicate's threshold, in its unit; it holds where the margin is not negative."""
@@ -218,6 +218,7 @@ _NEEDS_GRIPPER_FRAME = ("held", "released")
 
 def needed_bodies(predicate: Predicate, spec: TaskSpec) -> tuple[str, ...]:
     """Bodies whose poses a predicate looks at, by name."""
+    one_of("predicate kind", predicate.kind, PREDICATES)
     needs = {predicate.body, predicate.other} - {""}
     if predicate.kind == "joint_past":
         needs = set()

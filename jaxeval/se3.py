@@ -15,11 +15,13 @@ import jaxlie
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxeval.types import Shape, Symmetry
+from jaxeval.types import Shape, Symmetry, one_of
 
 Pose = Float[Array, "7"]
 Tangent = Float[Array, "6"]
 
+DEVIATIONS = ("se3_log", "decoupled")
+"""Kinds of `deviation`."""
 IDENTITY = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 _SMALL_SQUARE = 1e-3  # rad^2: below, the series of exp and log are exact in float64; above, the closed forms are
 
@@ -296,6 +298,7 @@ def deviation(
     Frames: a's nominal frame; unchanged when the world or b's frame changes. Source: SPECTRA III-A2 (our reading, the
     printed formulas are lost) with the scale of Bregier et al. 2018.
     """
+    one_of("deviation", kind, DEVIATIONS)
     error = symmetric_error(nominal, T_b_a, geometry)
     xi = log(error) if kind == "se3_log" else log_decoupled(error)
     d = _scaled(xi, geometry.scale)

@@ -12,7 +12,7 @@ world coordinates. Time is in seconds from the episode's start. Masks are positi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform
 
@@ -49,6 +49,13 @@ class InputError(ValueError):
     def __init__(self, message: str = "", *, code: str = "input", key: str | None = None) -> None:
         super().__init__(message)
         self.code, self.key = code, key
+
+
+def one_of(what: str, value: str, there: Iterable[str]) -> str:
+    """The value, if it is one of those there are; ValueError names them. What branches on an option asks this first."""
+    if value not in (known := tuple(there)):
+        raise ValueError(f"{what} '{value}' is not one of {', '.join(known)}")
+    return value
 
 
 @dataclass(frozen=True)
@@ -301,6 +308,11 @@ def pad_episodes(
 # ----------------------------------------------------------------------------------------------------- the task
 
 
+SHAPES = ("box", "cylinder", "sphere", "mesh")
+SYMMETRIES = ("none", "spin", "discrete", "all")
+ROLES = ("m_r", "m_s", "r_s", "m_g", "r_g")
+
+
 @dataclass(frozen=True)
 class Shape:
     """Rigid surface of a body, for the metres of a rotation. ``size_m`` by kind:
@@ -309,10 +321,13 @@ class Shape:
     mesh: unused, ``vertices_m`` and ``faces`` hold the triangles.
     """
 
-    kind: str  # "box" | "cylinder" | "sphere" | "mesh"
+    kind: str  # of SHAPES
     size_m: tuple[float, float, float] = (0.0, 0.0, 0.0)
     vertices_m: tuple[tuple[float, float, float], ...] = ()
     faces: tuple[tuple[int, int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        one_of("shape kind", self.kind, SHAPES)
 
 
 @dataclass(frozen=True)
@@ -322,9 +337,12 @@ class Symmetry:
     none; spin: any turn about ``axis``; discrete: the turns in ``copies_wxyz`` (identity included); all: any rotation.
     """
 
-    kind: str = "none"  # "none" | "spin" | "discrete" | "all"
+    kind: str = "none"  # of SYMMETRIES
     axis: tuple[float, float, float] = (0.0, 0.0, 1.0)
     copies_wxyz: tuple[tuple[float, float, float, float], ...] = ((1.0, 0.0, 0.0, 0.0),)
+
+    def __post_init__(self) -> None:
+        one_of("symmetry kind", self.kind, SYMMETRIES)
 
 
 @dataclass(frozen=True)
@@ -349,6 +367,10 @@ class Predicate:
     axes: str = "xyz"
     offset_m: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
+    def __post_init__(self) -> None:
+        for axis in self.axes or " ":
+            one_of("axis", axis, "xyz")
+
 
 @dataclass(frozen=True)
 class SubTask:
@@ -361,11 +383,14 @@ class SubTask:
 
 @dataclass(frozen=True)
 class Pair:
-    """Interaction pair "a | b": the pose of ``a`` in the frame of ``b``. ``role`` as m_r, m_s, r_s, m_g, r_g."""
+    """Interaction pair "a | b": the pose of ``a`` in the frame of ``b``. ``role`` is one of ROLES."""
 
     a: str
     b: str
     role: str
+
+    def __post_init__(self) -> None:
+        one_of("role", self.role, ROLES)
 
     @property
     def name(self) -> str:
@@ -438,7 +463,7 @@ class Reference:
     pairs: tuple[Pair, ...] = field(metadata=STATIC)
     spec: TaskSpec = field(metadata=STATIC)
     bins_n: int = field(metadata=STATIC)  # M
-    deviation: str = field(default="se3_log", metadata=STATIC)  # "se3_log" | "decoupled"
+    deviation: str = field(default="se3_log", metadata=STATIC)  # of se3.DEVIATIONS
     notes: Notes = field(default=Notes(), metadata=STATIC)
 
     def __repr__(self) -> str:

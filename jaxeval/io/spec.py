@@ -10,10 +10,7 @@ import numpy as np
 
 from jaxeval.align import PREDICATES
 from jaxeval.io.errors import InputError
-from jaxeval.types import Body, Predicate, Shape, SubTask, Symmetry, TaskSpec
-
-SYMMETRIES = ("none", "spin", "discrete", "all")
-SHAPES = ("box", "cylinder", "sphere", "mesh")
+from jaxeval.types import SHAPES, SYMMETRIES, Body, Predicate, Shape, SubTask, Symmetry, TaskSpec
 
 
 def conf_dir() -> Path:

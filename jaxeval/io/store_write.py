@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from jaxeval.io.attributes import typed
 from jaxeval.io.errors import InputError
-from jaxeval.types import Attribute, Episode
+from jaxeval.types import Attribute, Episode, one_of
 
 FORMAT = "jaxeval-store"
 FORMAT_VERSION = 2
@@ -207,6 +207,8 @@ class ShardWriter:
         compression: str,
         attributes: tuple[Sequence[str], Sequence[Mapping[str, Attribute]]] = ((), ()),
     ) -> None:
+        one_of("compression", compression, ("lz4", "zstd"))
+        one_of("precision", layout.precision, ("float32", "float64"))
         self.folder, self.layout, self.told, self.task = folder, layout, told, task
         self.sub_task_names = list(sub_task_names)
         self.episode, self.frame, self.shard = first

@@ -33,7 +33,7 @@ from jaxeval.metrics.visibility import (
     require_columns,
     visibility,
 )
-from jaxeval.types import Reference, Symmetry, pytree
+from jaxeval.types import Reference, Symmetry, one_of, pytree
 
 FRAMES_IN_CHUNK = 4096
 """Frames (padding included) that go through at a time: each component of five pairs is then 80 kB."""
@@ -473,6 +473,7 @@ def _log(q: Parts, t: Parts, *, kind: str) -> tuple[Parts, Parts]:
     A = atan(y) / y = 1 - y^2 R(y^2), and the coefficient of phi x (phi x t) in V^-1 t, (1 - theta/2 cot(theta/2)) /
     theta^2, equals (1 + 2 R w u) / (16 A^2). R is a polynomial. No division by the angle: identity and pi are ordinary.
     """
+    one_of("deviation", kind, se3.DEVIATIONS)
     dtype = q[0].dtype
     sign = jnp.where(q[0] < 0, -1.0, 1.0).astype(dtype)
     w, v = sign * q[0], tuple(sign * x for x in q[1:])

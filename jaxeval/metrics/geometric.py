@@ -27,6 +27,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import align, se3
 from jaxeval.metrics.visibility import (
+    WEIGHTINGS,
     ends_in,
     frame_weights,
     judged_frames,
@@ -34,10 +35,9 @@ from jaxeval.metrics.visibility import (
     seen_enough,
     visibility,
 )
-from jaxeval.types import STATIC, Pair, Reference, Symmetry, TaskSpec, pytree
+from jaxeval.types import STATIC, Pair, Reference, Symmetry, TaskSpec, one_of, pytree
 
 PENALTIES = ("hinge", "squared", "saturating")
-WEIGHTINGS = ("frames", "progress")
 
 GATE_OPEN, GATE_SUB_TASK, GATE_TERMINAL, GATE_SUCCESS = 0, 1, 2, 3
 STATUS_OK, STATUS_NO_VALID_FRAMES, STATUS_NOTHING_PINNED, STATUS_TRACKING, STATUS_INPUT = 0, 1, 2, 3, 4
@@ -340,6 +340,7 @@ def _z(d: Float[Array, "J 6"], directions: Float[Array, "J 6 6"], sigma: Float[A
 
 def penalise(excess: Float[Array, "..."], penalty: str) -> Float[Array, "..."]:
     """Cost of an excess deviation e >= 0: hinge e (default), squared e^2, saturating 1 - exp(-e)."""
+    one_of("penalty", penalty, PENALTIES)
     if penalty == "squared":
         return excess**2
     if penalty == "saturating":

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxeval.types import InputError, Pair
+from jaxeval.types import InputError, Pair, one_of
 
+WEIGHTINGS = ("frames", "progress")
+"""Of `frame_weights`."""
 ENDS_IN = ("m_r", "m_s")
 """Roles of the pairs that the terminal gate judges."""
 SLACK = 1e-6
@@ -94,6 +96,7 @@ def judged_frames(
 
 def frame_weights(bins: Int[Array, " T"], *, L: int, weighting: str, dtype: jnp.dtype) -> Float[Array, " T"]:
     """Weight of every frame in the mean cost, adding up to 1 over valid frames: equal, or equal per progress bin."""
+    one_of("weighting", weighting, WEIGHTINGS)
     valid = (bins >= 0).astype(dtype)
     if weighting == "progress":
         count = jax.ops.segment_sum(valid, jnp.where(bins >= 0, bins, L), num_segments=L + 1)[:L]

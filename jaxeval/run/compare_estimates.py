@@ -27,6 +27,7 @@ from jaxeval.stats.paired import (
 )
 from jaxeval.stats.planning import episodes_for_difference, pairs_for_difference
 from jaxeval.stats.proportions import mantel_haenszel, newcombe, wilson
+from jaxeval.types import one_of
 
 CORRECTIONS = {"holm": holm, "bh": benjamini_hochberg}
 EXACT_TABLES = 150 * 150
@@ -111,6 +112,7 @@ def multiplier(p_adjusted: np.ndarray, correction: str, alpha: float) -> float:
     Of m that are known, R at most alpha: the next in order is the (R + 1)-th smallest, which Holm multiplies by m - R
     and Benjamini and Hochberg by m / (R + 1). At least 1.
     """
+    one_of("correction", correction, CORRECTIONS)
     known = p_adjusted[np.isfinite(p_adjusted)]
     m, seen = len(known), int((known <= alpha).sum())
     return max(1.0, float(m - seen) if correction == "holm" else m / (seen + 1))

@@ -103,6 +103,10 @@ def fit(
     episodes: Sequence[Episode], spec: TaskSpec, *, bins_n: int = 10, deviation: str = "se3_log", dtype=np.float32
 ) -> Fit:
     """Learn a reference from demonstrations (prepared here), leaving out those that do not count, with the reason."""
+    if deviation not in se3.DEVIATIONS:
+        raise InputError(
+            f"deviation is '{deviation}'; expected one of {', '.join(se3.DEVIATIONS)}; correct the setting"
+        )
     left_out: list[tuple[str, str]] = []
     good: list[Episode] = []
     for e in episodes:

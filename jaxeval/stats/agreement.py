@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, UInt32
 from jaxeval.stats.bootstrap import percentile, same
 from jaxeval.stats.estimate import Scalar, Status, is_level, status_of
 from jaxeval.stats.proportions import binomial_pmf, normal_quantile
+from jaxeval.types import one_of
 
 Ratings = Num[Array, "N K"] | Num[np.ndarray, "N K"]
 Present = Bool[Array, "N K"] | Bool[np.ndarray, "N K"] | None
@@ -287,7 +288,8 @@ def _alpha(
         return interval(weight, (low + high) / 2)
 
     # nominal and ordinal take the ratings as they are: only their order counts
-    difference = {"nominal": nominal, "ordinal": ordinal, "interval": partial(interval, at=_near(x, pairable))}[scale]
+    how = {"nominal": nominal, "ordinal": ordinal, "interval": partial(interval, at=_near(x, pairable))}
+    difference = how[one_of("scale", scale, how)]
 
     def alpha(weight: Array) -> Array:
         observed, expected = difference(weight)

@@ -18,6 +18,7 @@ from jax.scipy.special import betainc, erfc, gammaln, ndtri
 from jaxtyping import Array, Bool, Float, Int, Key, Num, UInt32
 
 from jaxeval.stats.estimate import Scalar, Status, Test, is_level, status_of
+from jaxeval.types import one_of
 
 Column = Num[Array, " N"] | Num[np.ndarray, " N"]
 Mask = Bool[Array, " N"] | Bool[np.ndarray, " N"] | None
@@ -276,6 +277,7 @@ def _strength(a: Array, b: Array, keep: Array, of: Coefficient) -> Callable[[Arr
 
     The order may only move rows that count.
     """
+    one_of("coefficient", of, ("spearman", "kendall"))
     if of == "spearman":
         return lambda order: jnp.sum(a * b[order])
     signs = [jnp.where(keep[:, None] & keep[None], jnp.sign(c[:, None] - c[None]), 0) for c in (a, b)]

@@ -19,10 +19,14 @@ ROLLOUT = {"task": "parcel_stow", "embodiment": "panda", "policy": "expert", "se
 
 def episode(name: str) -> Episode:
     poses = np.tile([1.0, 0, 0, 0, 0, 0, 0], (5, 2, 1))
-    time_s = np.arange(5) / 10
-    bodies = ("parcel", "tcp")
     return Episode(
-        poses=poses, time_s=time_s, valid=np.ones(5, bool), bodies=bodies, episode_id=name, task="parcel_stow"
+        poses=poses,
+        time_s=np.arange(5) / 10,
+        valid=np.ones((5, 2), bool),
+        frame_valid=np.ones(5, bool),
+        bodies=("parcel", "tcp"),
+        episode_id=name,
+        task="parcel_stow",
     )
 
 
