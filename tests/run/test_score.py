@@ -155,7 +155,7 @@ def test_a_track_that_is_off_by_a_known_vector(tmp_path: Path) -> None:
     e = with_track(episodes()[31], (0.003, -0.004, 0.012))  # 13 mm
     lost = np.ones(e.n_frames, bool)
     lost[20:60] = False
-    some = [e, dataclasses.replace(e, valid=lost, episode_id="40 frames lost")]
+    some = [e, dataclasses.replace(e, frame_valid=lost, episode_id="40 frames lost")]
     made = score(
         None, source(tmp_path / "s", some), metrics=["tracking"], settings=Settings(tracks=(("seen", "cubeA"),))
     )
@@ -176,7 +176,7 @@ def test_episodes_that_cannot_be_judged_have_no_numbers_and_say_why(tmp_path: Pa
     some = [
         good,
         dataclasses.replace(good, poses=jump, episode_id="jump"),
-        dataclasses.replace(good, valid=np.zeros_like(good.valid), episode_id="invalid"),
+        dataclasses.replace(good, frame_valid=np.zeros_like(good.frame_valid), episode_id="invalid"),
         good,
     ]
     made = score(
