@@ -135,7 +135,9 @@ def test_thresholds_are_where_they_are_said_to_be() -> None:
     assert [f.code for f in far.check(jump_m=0.2)] == ["pose_jump"]
 
 
-@pytest.mark.parametrize("name", ["poses", "valid", "frame_valid", "gripper_width_m", "sub_task", "joints", "actions", "half_size_m"])
+@pytest.mark.parametrize(
+    "name", ["poses", "valid", "frame_valid", "gripper_width_m", "sub_task", "joints", "actions", "half_size_m"]
+)
 def test_every_array_of_another_length_is_found(name: str) -> None:
     e = dataclasses.replace(
         small_episode(N),

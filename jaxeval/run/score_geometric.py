@@ -173,6 +173,13 @@ class GeometricScorer:
             columns[f"sub_task_cost.{sub_task.name}"] = where(got["sub_task_cost"][:, p].astype(float), ok)
             ends = where(got["ended_s"][:, p].astype(float), ok & got["reached"][:, p])
             columns[f"sub_task_end_s.{sub_task.name}"] = ends
+        columns |= {
+            "worst_sub_task": where([spec.sub_tasks[int(p)].name for p in got["worst_sub_task"]], judged),
+            "worst_pair": where([pairs[int(j)] for j in got["worst_pair"]], judged),
+            "worst_frame": where(got["worst_frame"], judged),
+            "worst_direction": words,
+            "worst_z": where(got["worst_z"].astype(float), judged),
+        }
         known = np.array([r is None for r in refused])
         for j, name in enumerate(pairs):
             columns[f"coverage.{name}"] = where(
@@ -180,13 +187,7 @@ class GeometricScorer:
             )
         for i, name in enumerate(self.bodies):
             columns[f"coverage.{name}"] = where(got["body_coverage"][:, i].astype(float), known)
-        return columns | {
-            "worst_sub_task": where([spec.sub_tasks[int(p)].name for p in got["worst_sub_task"]], judged),
-            "worst_pair": where([pairs[int(j)] for j in got["worst_pair"]], judged),
-            "worst_frame": where(got["worst_frame"], judged),
-            "worst_direction": words,
-            "worst_z": where(got["worst_z"].astype(float), judged),
-        }
+        return columns
 
 
 def _passed_over(reference: Reference, bodies: tuple[str, ...]) -> tuple[str, ...]:

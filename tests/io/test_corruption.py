@@ -227,7 +227,11 @@ POSE = [1.0, 0, 0, 0, 0.1, 0.2, 0.3]
         ("npz", npz_with("meta", '["text"]'), "'meta' is no list with an object an episode"),
         ("store", frames_with("pose.tcp", pa.array([[np.nan] * 7] + [POSE] * (FRAMES_N - 1))), "no unit quaternion"),
         ("store", frames_with("pose.tcp", pa.array([POSE] * (FRAMES_N - 1) + [[0.0] * 7])), "of frame 24 is no unit"),
-        ("store", frames_with("valid", pa.array(["yes"] * FRAMES_N)), "column valid holds texts, expected flags"),
+        (
+            "store",
+            frames_with("frame_valid", pa.array(["yes"] * FRAMES_N)),
+            "column frame_valid holds texts, expected fl",
+        ),
         ("store", frames_with("t_s", pa.array([None] + [0.1] * (FRAMES_N - 1))), "column t_s lacks values"),
         ("store", meta_with("bodies", {"cube": 1}), "'bodies' is"),
         ("store", meta_with("joints_n", "9"), "'joints_n' is '9', which no store says"),

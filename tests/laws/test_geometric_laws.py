@@ -159,7 +159,12 @@ def test_invalid_frames_with_nan_poses_change_nothing(runs: list[Episode], base:
     def spoil(e: Episode) -> Episode:
         at = np.sort(rng.integers(1, e.n_frames, 20))
         out = per_frame(e, lambda x: np.insert(x.astype(np.float64), at, np.nan, axis=0))
-        return dataclasses.replace(out, valid=np.insert(e.valid, at, True, axis=0), frame_valid=np.insert(e.frame_valid, at, True), sub_task=None)
+        return dataclasses.replace(
+            out,
+            valid=np.insert(e.valid, at, True, axis=0),
+            frame_valid=np.insert(e.frame_valid, at, True),
+            sub_task=None,
+        )
 
     spoilt = [spoil(e) for e in runs]
     assert {f.code for f in spoilt[0].check() if f.severity != "info"} == {"non_finite_pose"}

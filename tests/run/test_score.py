@@ -27,6 +27,7 @@ GEOMETRIC = (
     + [f"cost.{pair}" for pair in PAIRS]
     + [f"{column}.{name}" for name in SUB_TASKS for column in ("sub_task_cost", "sub_task_end_s")]
     + ["worst_sub_task", "worst_pair", "worst_frame", "worst_direction", "worst_z"]
+    + [f"coverage.{name}" for name in (*PAIRS, "cubeA", "cubeB", "table", "tcp")]
 )
 N = 4
 RATE_HZ = 20.0
@@ -56,9 +57,9 @@ def with_track(e: Episode, offset_m: tuple[float, float, float]) -> Episode:
     """The episode with one more body: an estimate of cubeA, off by a known vector."""
     seen = e.body("cubeA").copy()
     seen[:, 4:] += offset_m
-    return dataclasses.replace(
-        e, poses=np.concatenate([e.poses, seen[:, None]], axis=1), bodies=(*e.bodies, "seen"), half_size_m=None
-    )
+    poses = np.concatenate([e.poses, seen[:, None]], axis=1)
+    valid = np.ones(poses.shape[:2], bool)
+    return dataclasses.replace(e, poses=poses, valid=valid, bodies=(*e.bodies, "seen"), half_size_m=None)
 
 
 # ------------------------------------------------------------------------------------------------------- columns
