@@ -69,7 +69,7 @@ def a_count(what: str, value: Any, least: int) -> int:
     """The value as an int; ValueError names the setting where it is no whole number, or less than the least."""
     number = a_number(what, value)
     if not number.is_integer() or number < least:
-        raise ValueError(f"{what} is {value!r}; expected a whole number, {least} or more")
+        raise ValueError(f"{what} is {value!r}; expected a whole number, at least {least}")
     return int(number)
 
 
