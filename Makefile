@@ -1,6 +1,7 @@
 # Works on a machine that has only Python 3.11-3.13 and make. Each step runs once and says what it does in one line.
 #   make demo            score the bundled executions and write a report
-#   make test            static checks, then the fast tests;  make test SLOW=1  adds the slow ones, MuJoCo's, the notebooks
+#   make test            the fast tests;  make test SLOW=1  adds the slow ones, those on MuJoCo, and the notebooks
+#   make check           static checks: ruff, import-linter, pyright
 #   make demonstrations  200 of each of the seven ManiSkill tasks;  make deviations  their tilted, faulty and other arms' runs
 #   make test-maniskill  tests of the simulator (Python 3.11, Linux)
 #   make help            the rest
@@ -57,15 +58,15 @@ deviations: $(SIM)/.ready  ## ten starts of each task tilted, ten with each plan
 	@$(foreach t,stack_cube place_can,$(foreach a,fetch so100,\
 	    $(ROLLOUT) task=$t episodes=20 first=3000 robot=$a out=$(ROLLOUTS)/$t_oracle_$a;))
 
-test: check  ## static checks and tests; SLOW=1 adds slow tests, those on MuJoCo, and notebooks
+test: .venv/.dev  ## the fast tests; SLOW=1 adds slow tests, those on MuJoCo, and notebooks
 	@echo "test: pytest -m '$(MARKS)'"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m '$(MARKS)' $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m '$(MARKS)' $(PYTEST_ARGS)
 
 test-maniskill: $(SIM)/.ready  ## tests of what needs ManiSkill, on the CPU and without a graphics device
 	@echo "test-maniskill: pytest -m maniskill"
 	@$(SIM)/bin/python -m pytest -m maniskill tests/sim $(PYTEST_ARGS)
 
-check: .venv/.dev  ## static checks only: ruff, import-linter, pyright
+check: .venv/.dev  ## static checks: ruff, import-linter, pyright
 	@echo "check: ruff"
 	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/ruff format --check --quiet .

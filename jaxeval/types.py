@@ -445,12 +445,26 @@ class TaskSpec:
 # ------------------------------------------------------------------------------------------------ the reference
 
 
+class Notes(tuple[str, ...]):
+    """Sentences that go with a pytree and change nothing: all are equal, so that none makes a function compile again.
+
+    >>> Notes(["use 30 demonstrations"]) == Notes()
+    True
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Notes)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 @pytree
 class Reference:
     """What was learned from demonstrations: nominal relative poses and how the demonstrations spread about them.
 
     The spread is kept as the demonstrations' own deviations, so that every threshold and floor can be changed when
-    scoring, without the demonstrations.
+    scoring, without the demonstrations. ``notes``: what was said when it was learned.
     """
 
     nominal: Float[Array, "J L 7"]  # T_b_a, wxyz_xyz
@@ -465,3 +479,10 @@ class Reference:
     spec: TaskSpec = field(metadata=STATIC)
     bins_n: int = field(metadata=STATIC)  # M
     deviation: str = field(default="se3_log", metadata=STATIC)  # of se3.DEVIATIONS
+    notes: Notes = field(default=Notes(), metadata=STATIC)
+
+    def __repr__(self) -> str:
+        """One line: task, demonstrations, relations, and how many notes there are."""
+        spec, demonstrations_n = self.spec, self.demo_valid.shape[-1]
+        told = f"{len(self.pairs)} relations, {len(spec.sub_tasks)} sub-tasks of {self.bins_n} bins"
+        return f"Reference({spec.name}: {demonstrations_n} demonstrations, {told}; {len(self.notes)} notes)"

@@ -11,6 +11,7 @@ from jaxeval.report.figures import FAINT, INK, OKABE_ITO, label, png
 from jaxeval.report.tables import Column, latex_text, plain_text, write_csv, write_whole
 
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.figure import Figure
 
 OVERALL, ALL, SUCCESSES = "overall", "all", "successes"
@@ -61,6 +62,12 @@ class Agreed:
     held_out: tuple[dict[str, Any], ...] = ()
     coefficients: tuple[dict[str, Any], ...] = ()
     level: float = 0.95
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows of `agreement.csv`."""
+        import pandas
+
+        return pandas.DataFrame(list(map(vars, self.rows)))
 
     def of(self, quantity: str, **fields: Any) -> list[AgreementRow]:
         """Rows of a quantity whose fields are these."""

@@ -6,13 +6,16 @@ import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jaxeval.io.records import shortened
 from jaxeval.report import comparison_figures as F
 from jaxeval.report import summary
 from jaxeval.report.html import Picture, _environment, _Page
 from jaxeval.report.tables import Column, Row, plain_text, shown, write_csv, write_latex, write_whole
+
+if TYPE_CHECKING:
+    import pandas
 
 FIGURES = ("success", "difference", "pairs", "stages", "causes")
 PAIRS_N, CELLS_N, PANELS_N, CAUSES_N = 3, 4, 6, 8
@@ -63,6 +66,12 @@ class Comparison:
     causes: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The cells, a row each."""
+        import pandas
+
+        return pandas.DataFrame(self.cells)
 
 
 def write_comparison(comparison: Comparison, out: str | Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from jaxeval.report.comparison import (
 )
 from jaxeval.report.html import Picture, _environment, _Page
 from jaxeval.report.tables import Column, Row, plain_text, shown, write_csv, write_latex, write_whole
+
+if TYPE_CHECKING:
+    import pandas
 
 FIGURES = ("values", "difference", "samples")
 STALE = ("success", "pairs", "stages", "causes")
@@ -67,6 +70,12 @@ class ValueComparison:
     changes: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The cells, a row each."""
+        import pandas
+
+        return pandas.DataFrame(self.cells)
 
 
 def write_value_comparison(comparison: ValueComparison, out: str | Path) -> Path:
