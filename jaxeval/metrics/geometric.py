@@ -84,7 +84,7 @@ class GeometricParams:
                 raise ValueError(f"metric.{name} is {value}; expected a positive number")
         for name in ("z_0_quantile", "coverage_min"):
             a_number(f"metric.{name}", getattr(self, name))
-        if not isinstance(self.calibrated, bool):
+        if self.calibrated not in (True, False):
             raise ValueError(f"metric.calibrated is {self.calibrated!r}; expected true or false")
         if not 0 < float(self.z_0_quantile) < 1:
             raise ValueError(f"metric.z_0_quantile is {float(self.z_0_quantile)}; expected a number between 0 and 1")
