@@ -96,7 +96,12 @@ def test_episodes_that_cannot_be_judged_keep_their_row(tmp_path: Path, reference
     nan[50:60] = np.nan
     jump = good.poses.copy()
     jump[100:, good.bodies.index("cubeA"), 4] += 0.4
-    cut = {"poses": good.poses[:1], "time_s": good.time_s[:1], "valid": good.valid[:1]}
+    cut = {
+        "poses": good.poses[:1],
+        "time_s": good.time_s[:1],
+        "valid": good.valid[:1],
+        "frame_valid": good.frame_valid[:1],
+    }
     one = dataclasses.replace(good, **cut, gripper_width_m=None, sub_task=None, joints=None, actions=None)
     episodes = [
         good,

@@ -5,8 +5,9 @@
 
 Only `policy` must be there. Unknown is None, never False: an episode whose success nobody recorded has success unknown.
 `excluded` is the reason why an episode is not counted, or yes; empty or no where it is counted. A store's
-`episodes.parquet` and the `scores.parquet` of `jaxeval score` are such tables too; both lack `policy`, which is then
-given with the path.
+`episodes.parquet` and the `scores.parquet` of `jaxeval score` are such tables too: their column `attribute.X` is read
+as `X`, so that the policy, its training seed and the speed it was told come from the episodes' attributes. Of stores
+without attributes (format 1) the policy is given with the path, or taken from their group (columns.policy=group).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import glob
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from jaxeval.io.attributes import PREFIX
 from jaxeval.io.errors import InputError
 from jaxeval.io.outcome_counts import is_counts, rows_of_counts, with_stages
 from jaxeval.io.tables import NAMES, QUANTITIES, SUFFIXES, Table, few, name_of, read_table, written_apart
@@ -31,6 +33,8 @@ ALIASES = {
     "success": "success_at_end", "train_seed": "training_seed", "model_seed": "training_seed", "episode_id": "episode",
 }  # fmt: skip
 """Other names of columns, taken where the column itself is not there."""
+SAME = 1e-5
+"""Two numbers that differ by a smaller share are one, of which one was kept in float32."""
 COUNTS, STAGE_COUNTS, CAUSE_COUNTS = "matched_outcomes.csv", "stage_counts.csv", "cause_counts.csv"
 """A folder with a table of the first name is published counts, not rows."""
 
@@ -106,8 +110,8 @@ def read_records(where: Where, *, columns: Mapping[str, str] | None = None, name
     text |= written_apart(path for _, path, _ in files)
     for policy, path, alone in files:
         try:
-            table = read_table(path, names=text)
-            made = _records(table, policy, columns or {}, notes)
+            table = read_table(path, names=text | {PREFIX + name for name in text})
+            made = _records(table, policy, {new: _bare(old) for new, old in (columns or {}).items()}, notes)
         except InputError as error:
             if alone:
                 raise
@@ -202,6 +206,7 @@ def _records(
             rows = with_stages(rows, table, *(read_table(p) for p in beside))
         notes += said
         return [(str(table.path), row, None) for row in rows]
+    table = _without_prefix(table)
     names = _names(table, renamed, policy, notes)
     old = next((old for old, new in names.items() if new == "policy"), None)
     own = dict.fromkeys(str(found[old]) for found in table.rows if found[old] is not None) if old and policy else {}
@@ -219,6 +224,43 @@ def _records(
         for (key, value), n in odd.items()
     ]
     return out
+
+
+def _without_prefix(table: Table) -> Table:
+    """The table with every column ``attribute.X`` as ``X``.
+
+    Raises:
+        InputError: the table has a column ``X`` too, and the two disagree in a row.
+    """
+    attributes = [c for c in table.columns if c.startswith(PREFIX)]
+    if not attributes:
+        return table
+    rows = [{c: v for c, v in row.items() if not c.startswith(PREFIX)} for row in table.rows]
+    for column in attributes:
+        name = column.removeprefix(PREFIX)
+        for k, (row, old) in enumerate(zip(rows, table.rows, strict=True)):
+            told, found = old[column], row.get(name)
+            if found is not None and told is not None and not _alike(found, told):
+                raise InputError(
+                    f"{table.where(k)}: {name} is {found!r} and {column} is {told!r}, expected one value in both; "
+                    "leave out the column that is wrong",
+                    key=name,
+                )
+            row[name] = told if found is None else found
+    columns = tuple(dict.fromkeys(c.removeprefix(PREFIX) for c in table.columns))
+    return replace(table, columns=columns, rows=tuple({c: row[c] for c in columns} for row in rows))
+
+
+def _bare(column: str) -> str:
+    return column.removeprefix(PREFIX)
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """The same, as numbers where both are, else as text."""
+    x, y = _number(a), _number(b)
+    if x is not None and y is not None:
+        return math.isclose(x, y, rel_tol=SAME)
+    return a == b or name_of(a) == name_of(b)
 
 
 def _names(table: Table, renamed: Mapping[str, str], policy: str | None, notes: list[str]) -> dict[str, str]:

@@ -144,6 +144,7 @@ def _converted(
         at = {rename.get(b, b): b for b in e.bodies}
         e = dataclasses.replace(
             e.with_bodies(tuple(at[b] for b in kept)),
+            bodies=kept,
             task=task or e.task,
             group=e.group if group is None else group,
         )

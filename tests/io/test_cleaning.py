@@ -131,7 +131,7 @@ def test_clean_lists_what_preparing_changes() -> None:
         ["epoch_time", "non_finite_pose", "zero_quaternion", "unnormalised_quaternion", "quaternion_sign"]
     )
     (done,) = out.episodes
-    assert np.flatnonzero(~done.valid).tolist() == [12, 14] and done.time_s[0] == 0
+    assert np.flatnonzero(~done.valid[:, 0]).tolist() == [12, 14] and done.valid[:, 1].all() and done.time_s[0] == 0
     keep = done.valid
     np.testing.assert_allclose(done.poses[keep], e.poses[keep], atol=1e-12)
     assert {a.severity for a in out.actions} <= {"info", "warning"}

@@ -138,7 +138,7 @@ def outcome(case: Path, sample: Sample, clean: list[Episode]) -> str:
         table = source.table()
         episodes = list(source.iter_episodes())
         for _, batch in source.batches(bodies=source.bodies, episodes_n=4, joints=bool(source.joint_names)):
-            assert np.isfinite(batch.poses[batch.valid]).all() and np.isfinite(batch.time_s[batch.valid]).all()
+            assert np.isfinite(batch.poses[batch.valid]).all() and np.isfinite(batch.time_s[batch.frame_valid]).all()
         said = text(inspect(source))
     except InputError as error:
         sentence(str(error), case)
@@ -160,7 +160,8 @@ def sentence(said: str, case: Path) -> None:
 
 def true_poses(e: Episode, codes: set[str], source: Source, clean: list[Episode]) -> None:
     """Every valid frame is finite and of unit quaternions, and is the clean pose of its time."""
-    poses, time_s = e.poses[e.valid], e.time_s[e.valid]
+    seen = e.valid_of(*e.bodies)
+    poses, time_s = e.poses[seen], e.time_s[seen]
     assert np.isfinite(poses).all() and np.isfinite(time_s).all()
     np.testing.assert_allclose(np.linalg.norm(poses[..., :4], axis=-1), 1, atol=1e-6)
     of_file = {f.code for f in source.findings}
@@ -226,7 +227,11 @@ POSE = [1.0, 0, 0, 0, 0.1, 0.2, 0.3]
         ("npz", npz_with("meta", '["text"]'), "'meta' is no list with an object an episode"),
         ("store", frames_with("pose.tcp", pa.array([[np.nan] * 7] + [POSE] * (FRAMES_N - 1))), "no unit quaternion"),
         ("store", frames_with("pose.tcp", pa.array([POSE] * (FRAMES_N - 1) + [[0.0] * 7])), "of frame 24 is no unit"),
-        ("store", frames_with("valid", pa.array(["yes"] * FRAMES_N)), "column valid holds texts, expected flags"),
+        (
+            "store",
+            frames_with("frame_valid", pa.array(["yes"] * FRAMES_N)),
+            "column frame_valid holds texts, expected fl",
+        ),
         ("store", frames_with("t_s", pa.array([None] + [0.1] * (FRAMES_N - 1))), "column t_s lacks values"),
         ("store", meta_with("bodies", {"cube": 1}), "'bodies' is"),
         ("store", meta_with("joints_n", "9"), "'joints_n' is '9', which no store says"),
@@ -250,4 +255,4 @@ def test_a_recorders_clock_that_is_no_number_costs_those_messages(tmp_path: Path
     source = open_source(tmp_path / "recording")
     assert "undecodable" in {f.code for f in source.findings}
     (e,) = source.iter_episodes()
-    assert np.abs(e.body("cube")[e.valid][0] - motion().body("cube")[0]).max() < CLOSE
+    assert np.abs(e.body("cube")[e.valid_of("cube")][0] - motion().body("cube")[0]).max() < CLOSE

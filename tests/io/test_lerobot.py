@@ -186,13 +186,14 @@ def test_time_stamps_win_over_fps(tmp_path: Path) -> None:
     assert "fps_disagrees" in codes(findings) and episodes[0].time_s[1] == pytest.approx(0.2)
 
 
-def test_missing_numbers_are_invalid_frames(tmp_path: Path) -> None:
+def test_missing_numbers_cost_that_body_the_frame(tmp_path: Path) -> None:
     root = copied(tmp_path, V30)
     rows = pq.read_table(root / FILE)["observation.pose.cubeA"].to_pylist()
     rows[3][2] = None
     edit_column(root, "observation.pose.cubeA", pa.array(rows, pa.list_(pa.float32(), 7)))
-    valid = read_lerobot(root)[0][0].prepared().valid
-    assert not valid[3] and valid.sum() == 43
+    e = read_lerobot(root)[0][0].prepared()
+    assert not e.valid_of("cubeA")[3] and e.valid_of("cubeA").sum() == 43
+    assert e.valid_of("cubeB", "tcp").all()  # what lies beside it was seen
 
 
 @pytest.mark.parametrize(

@@ -83,16 +83,16 @@ def test_invalid_frames_and_gaps_are_marked(tmp_path: Path, recorded: list[Episo
     poses = np.where(bad[:, None, None], np.nan, first.poses)
     frames = np.arange(recorded[1].n_frames)
     rows = np.flatnonzero((frames < 40) | (frames > 60))  # a gap of a second
-    keys = ("poses", "time_s", "valid", "gripper_width_m", "joints", "actions", "sub_task")
+    keys = ("poses", "time_s", "valid", "frame_valid", "gripper_width_m", "joints", "actions", "sub_task")
     gap = replace(recorded[1], **{k: getattr(recorded[1], k)[rows] for k in keys})
     findings = write_lerobot(tmp_path / "set", [replace(first, poses=poses), gap])
     assert codes(findings) >= {"frames_missing"} and "resampled" not in codes(findings)
     (a, b), _ = read_lerobot(tmp_path / "set")
-    np.testing.assert_array_equal(a.valid, ~bad)
-    np.testing.assert_allclose(a.poses[a.valid], first.poses[~bad], atol=1e-7)
+    np.testing.assert_array_equal(a.valid, np.repeat(~bad[:, None], len(a.bodies), axis=1))
+    np.testing.assert_allclose(a.poses[~bad], first.poses[~bad], atol=1e-7)
     assert b.n_frames == recorded[1].n_frames
-    np.testing.assert_array_equal(np.flatnonzero(~b.valid), np.setdiff1d(np.arange(b.n_frames), rows))
-    np.testing.assert_allclose(b.poses[b.valid], recorded[1].poses[rows], atol=1e-7)
+    np.testing.assert_array_equal(np.flatnonzero(~b.frame_valid), np.setdiff1d(np.arange(b.n_frames), rows))
+    np.testing.assert_allclose(b.poses[b.frame_valid], recorded[1].poses[rows], atol=1e-7)
     np.testing.assert_array_equal(b.actions[rows][1:], recorded[1].actions[rows][1:])
 
 
@@ -160,9 +160,9 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path, recorded: 
         ([e, replace(e, bodies=("a", "b", "c", "d"))], "holds a, b, c, d"),
         ([e, replace(e, actions=e.actions[:, :3])], r"actions has \[3, 8\] entries"),
         ([replace(e, bodies=("a/b", "c", "d", "e"))], "body 'a/b' has a slash"),
-        ([replace(e, valid=np.zeros(e.n_frames, bool))], "0 of 174 frames are valid"),
+        ([replace(e, frame_valid=np.zeros(e.n_frames, bool))], "0 of 174 frames are valid"),
         ([e, back], "steps repeat or go back"),
-        ([replace(e, bodies=(), poses=np.zeros((e.n_frames, 0, 7)))], "hold no body"),
+        ([e.with_bodies(())], "hold no body"),
         ([replace(e, time_s=e.time_s * np.where(e.time_s > 8, 1e9, 1))], "check its times"),
     ]
     for episodes, said in cases:

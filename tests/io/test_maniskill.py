@@ -233,8 +233,8 @@ def test_a_zero_quaternion_costs_a_frame(tmp_path: Path) -> None:
     with h5py.File(path, "a") as file:
         file["traj_0/env_states/actors/cubeA"][30, 3:7] = 0
     e = read_maniskill(path)[0][0]
-    valid = e.prepared().valid
-    assert not valid[30] and valid.sum() == e.n_frames - 1
+    valid = e.prepared().valid_of("cubeA")
+    assert not valid[30] and valid.sum() == e.n_frames - 1 and e.prepared().valid_of("cubeB", "tcp").all()
     assert "zero_quaternion" in {f.code for f in e.check()}
 
 

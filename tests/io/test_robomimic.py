@@ -178,7 +178,7 @@ def test_nan_is_an_invalid_frame(tmp_path: Path, recorded: list[Episode]) -> Non
     path = write_robomimic(tmp_path / "d.hdf5", recorded)
     with h5py.File(path, "a") as file:
         file["data/demo_0/obs/cubeA_pos"][9, 1] = np.nan
-    valid = read_robomimic(path)[0][0].prepared().valid
+    valid = read_robomimic(path)[0][0].prepared().valid_of("cubeA")
     assert not valid[9] and valid.sum() == len(valid) - 1
 
 

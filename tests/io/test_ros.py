@@ -133,7 +133,8 @@ def test_bodies_that_count_decide_which_frames_are_valid() -> None:
     rare = [tf(1 + k / 10, link("world", "arm", 1 + k / 10), link("arm", "hand", 1 + k / 10)) for k in (0, 1)]
     lost = [tf(1 + k / 10, link("camera", "cup", 1 + k / 10)) for k in range(5)]
     (e,), findings = episodes(*cube(), *rare, *lost)
-    assert e.bodies == ("cube", "arm", "hand") and e.valid.tolist() == [True, True, False, False, False]
+    assert e.bodies == ("cube", "arm", "hand") and e.frame_valid.all() and e.valid_of("cube").all()
+    assert e.valid_of("arm").tolist() == e.valid_of("hand").tolist() == [True, True, False, False, False]
     assert codes(findings).count("unmatched") == 2
     (e,), findings = episodes(*cube(), *rare, *lost, bodies=("cube",))
     assert e.bodies == ("cube",) and e.valid.all() and codes(findings) == ["rebased"]
@@ -170,7 +171,8 @@ def test_a_slower_body_is_interpolated_onto_the_clock_of_the_fastest() -> None:
     (e,), findings = episodes(*out)
     np.testing.assert_allclose(e.time_s, fast_s - 1, atol=1e-9)
     inside = (fast_s >= slow_s[0]) & (fast_s <= slow_s[-1])
-    np.testing.assert_array_equal(e.valid, inside)
+    np.testing.assert_array_equal(e.valid_of("cube"), inside)
+    assert e.valid_of("tcp").all()
     right = Slerp(slow_s, turns)(fast_s[inside]).as_quat(scalar_first=True)
     got = e.body("cube")[inside]
     np.testing.assert_allclose(np.abs((got[:, :4] * right).sum(-1)), 1, atol=1e-9)
@@ -185,9 +187,10 @@ def test_nothing_is_interpolated_across_a_gap() -> None:
     clock = [pose("/tcp/pose", 1 + k / 10) for k in range(41)]
     seen = [k for k in range(0, 41) if not 10 < k < 15 and not 20 < k < 26]  # gaps of 5 and of 6 steps
     (e,), findings = episodes(*clock, *(pose("/cube/pose", 1 + k / 10, (k, 0, 0)) for k in seen))
-    assert np.flatnonzero(~e.valid).tolist() == [21, 22, 23, 24, 25]
-    np.testing.assert_allclose(e.body("cube")[e.valid, 4], np.flatnonzero(e.valid), atol=1e-9)
-    assert np.isnan(e.body("cube")[~e.valid]).all()
+    seen = e.valid_of("cube")
+    assert np.flatnonzero(~seen).tolist() == [21, 22, 23, 24, 25] and e.valid_of("tcp").all()
+    np.testing.assert_allclose(e.body("cube")[seen, 4], np.flatnonzero(seen), atol=1e-9)
+    assert np.isnan(e.body("cube")[~seen]).all()
     assert codes(findings) == ["resampled", "unmatched", "rebased"]
 
 
@@ -197,7 +200,7 @@ def test_lost_poses_stay_gaps() -> None:
     out[6] = pose("/cube/pose", 1.6, (np.nan, 0, 0))
     (e,), _ = episodes(*out)
     assert {"zero_quaternion", "non_finite_pose"} <= {f.code for f in e.check()}
-    assert np.flatnonzero(~e.prepared().valid).tolist() == [4, 6]
+    assert np.flatnonzero(~e.prepared().valid_of("cube")).tolist() == [4, 6] and e.prepared().valid_of("tcp").all()
 
 
 def test_recordings_that_were_joined_are_split() -> None:
@@ -298,8 +301,8 @@ def test_cut_mcap_files_are_read_as_far_as_they_go(tmp_path: Path) -> None:
         assert "damaged" in codes(findings)
         kept.append(part.n_frames)
         for body in part.bodies:
-            same = whole.body(body)[: part.n_frames][part.valid]
-            np.testing.assert_array_equal(part.body(body)[part.valid], same)
+            seen = part.valid_of(body)
+            np.testing.assert_array_equal(part.body(body)[seen], whole.body(body)[: part.n_frames][seen])
     assert kept == sorted(kept) and kept[0] < 20 and kept[-1] == 40
     flipped = bytearray(data)
     flipped[len(data) // 3] ^= 1

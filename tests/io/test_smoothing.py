@@ -38,10 +38,10 @@ def test_lost_frames_do_not_count_and_stay_lost() -> None:
     e = episode(xyz)
     bad = e.poses.copy()
     bad[10:14, 0, 4] = 9.0
-    lost = dataclasses.replace(e, poses=bad, valid=~np.isin(np.arange(40), range(10, 14)))
+    lost = dataclasses.replace(e, poses=bad, frame_valid=~np.isin(np.arange(40), range(10, 14)))
     out = smoothed(lost, 0.5)
-    np.testing.assert_allclose(out.poses[out.valid, 0, 4:], 0, atol=1e-12)
-    assert not out.valid[10:14].any() and out.valid.sum() == 36
+    np.testing.assert_allclose(out.poses[out.frame_valid, 0, 4:], 0, atol=1e-12)
+    assert not out.valid[10:14].any() and out.valid[:, 0].sum() == 36
 
 
 def test_rotations_stay_unit_and_a_steady_turn_stays() -> None:

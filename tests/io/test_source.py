@@ -49,7 +49,7 @@ def test_batches_of_several_parts_count_rows_through() -> None:
         for k, row in enumerate(index):
             e = episodes[row]
             np.testing.assert_array_equal(batch.poses[k, : e.n_frames, 0], e.body("cubeB"))
-            assert batch.valid[k].sum() == e.valid.sum()
+            assert batch.frame_valid[k].sum() == e.frame_valid.sum()
             assert batch.success[k] == e.success_at_end
         rows += index.tolist()
     assert sorted(rows) == list(range(43))

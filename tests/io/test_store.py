@@ -57,7 +57,7 @@ def episodes(first: int = 0) -> list[Episode]:
 
 
 def assert_same(got: Episode, want: Episode, *, places: float) -> None:
-    for name in ("poses", "time_s", "valid", "gripper_width_m", "joints", "actions", "half_size_m"):
+    for name in ("poses", "time_s", "valid", "frame_valid", "gripper_width_m", "joints", "actions", "half_size_m"):
         a, b = getattr(got, name), getattr(want, name)
         assert (a is None) == (b is None), name
         if a is not None:
@@ -83,7 +83,7 @@ def test_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: 
     want = episodes()
     store = write_store(tmp_path / "s", iter(want), task="stack", episodes_per_shard=4, precision=precision)
     assert (store.n_episodes, store.n_frames) == (len(LENGTHS), sum(LENGTHS))
-    assert (store.bodies, store.task, store.meta["format_version"]) == (BODIES, "stack", 1)
+    assert (store.bodies, store.task, store.meta["format_version"]) == (BODIES, "stack", 2)
     assert sorted(p.name for p in (tmp_path / "s" / "frames").iterdir()) == [f"part-0000{i}.parquet" for i in range(3)]
     assert len(store._groups) > 3
     got = list(store.iter_episodes())
@@ -107,12 +107,10 @@ def test_batches_are_pad_episodes(
     seen: list[int] = []
     for rows, batch in store.batches(bodies=bodies, episodes_n=episodes_n, start=start, stop=stop):
         chosen = [store.read(int(r), int(r) + 1)[0] for r in rows]
-        order = [BODIES.index(b) for b in bodies]
-        chosen = [dataclasses.replace(e, poses=e.poses[:, order], bodies=bodies) for e in chosen]
-        want = pad_episodes(chosen)
+        want = pad_episodes([e.with_bodies(bodies) for e in chosen])
         assert batch.bodies == bodies and len(rows) <= episodes_n
         assert {bucket_length(e.n_frames) for e in chosen} == {batch.poses.shape[1]}
-        for name in ("poses", "time_s", "valid", "gripper_width_m", "success"):
+        for name in ("poses", "time_s", "valid", "frame_valid", "gripper_width_m", "success"):
             np.testing.assert_array_equal(getattr(batch, name), getattr(want, name), err_msg=name)
             assert getattr(batch, name).dtype == getattr(want, name).dtype, name
         seen += rows.tolist()
@@ -141,14 +139,13 @@ def test_epoch_time_is_rebased_and_findings_are_kept(tmp_path: Path) -> None:
     e = episode(0, 20)
     poses = e.poses.copy()
     poses[7, 0, :4] = 0
-    raw = dataclasses.replace(e, poses=poses, time_s=1.3e9 + e.time_s, valid=np.ones(20, bool))
+    everything = {"valid": np.ones((20, 3), bool), "frame_valid": np.ones(20, bool)}
+    raw = dataclasses.replace(e, poses=poses, time_s=1.3e9 + e.time_s, **everything)
     store = write_store(tmp_path / "s", [raw], task="stack")
     assert {"epoch_time", "zero_quaternion", "success_unknown"} <= set(store.column("findings")[0])
     got = store.read()[0]
-    assert not got.valid[7] and got.valid.sum() == 19
-    right = (e.time_s - e.time_s[0])[got.valid]
-    np.testing.assert_allclose(got.time_s[got.valid], right, atol=1e-6)
-    assert got.time_s[7] == got.time_s[6]  # the stamp of an invalid frame is not read either
+    assert not got.valid[7, 0] and got.valid.sum() == 3 * 20 - 1 and got.frame_valid.all()
+    np.testing.assert_allclose(got.time_s, e.time_s - e.time_s[0], atol=1e-6)
 
 
 def test_hash_is_of_the_contents(tmp_path: Path) -> None:
@@ -289,7 +286,8 @@ def empty() -> dict[str, object]:
     return {
         "poses": np.zeros((0, 3, 7)),
         "time_s": np.zeros(0),
-        "valid": np.zeros(0, bool),
+        "valid": np.zeros((0, 3), bool),
+        "frame_valid": np.zeros(0, bool),
         "gripper_width_m": np.zeros(0),
         "sub_task": np.zeros(0, np.int32),
     }

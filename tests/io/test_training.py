@@ -94,7 +94,7 @@ def test_what_was_seen_goes_with_what_was_done_then() -> None:
         ({"actions": None}, "it holds no actions"),
         ({"actions": -np.arange(4.0)[:, None]}, "an action led to its first frame, expected NaN there"),
         ({"actions": np.array([np.nan, -1, np.nan, -3])[:, None]}, "at frame 1 the observation, or the action on it"),
-        ({"valid": np.array([True, True, True, False])}, "at frame 2 the observation, or the action on it"),
+        ({"frame_valid": np.array([True, True, True, False])}, "at frame 2 the observation, or the action on it"),
     ],
 )
 def test_what_makes_no_pairs_is_said_in_one_sentence(changes: dict[str, Any], said: str) -> None:

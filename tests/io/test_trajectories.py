@@ -79,7 +79,7 @@ def test_write_tum_keeps_every_digit_and_leaves_invalid_frames_out(tmp_path: Pat
     e = real()
     valid = np.ones(e.n_frames, bool)
     valid[[0, 7]] = False
-    write_tum(tmp_path / "cubeA.txt", dataclasses.replace(e, valid=valid), "cubeA")
+    write_tum(tmp_path / "cubeA.txt", dataclasses.replace(e, frame_valid=valid), "cubeA")
     table = np.loadtxt(tmp_path / "cubeA.txt")
     np.testing.assert_array_equal(table[:, 0], e.time_s[valid])
     np.testing.assert_array_equal(table[:, 1:4], e.body("cubeA")[valid, 4:])
@@ -90,7 +90,7 @@ def test_write_tum_keeps_every_digit_and_leaves_invalid_frames_out(tmp_path: Pat
     with pytest.raises(InputError, match="no body 'cup' to write; the episode has cubeA"):
         write_tum(tmp_path / "x.txt", e, "cup")
     with pytest.raises(InputError, match="no valid frame"):
-        write_tum(tmp_path / "x.txt", dataclasses.replace(e, valid=~np.ones(e.n_frames, bool)), "cubeA")
+        write_tum(tmp_path / "x.txt", dataclasses.replace(e, frame_valid=~np.ones(e.n_frames, bool)), "cubeA")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_nan_and_zero_rows_stay_as_invalid_frames(tmp_path: Path) -> None:
     lines[3], lines[5] = "0.3 nan nan nan 0 0 0 1", "0.5 0 0 0 0 0 0 0"
     (e,), _ = read_tum(text(tmp_path / "cube.txt", *lines))
     assert {"non_finite_pose", "zero_quaternion"} <= {f.code for f in e.check()}
-    assert np.flatnonzero(~e.prepared().valid).tolist() == [3, 5]
+    assert np.flatnonzero(~e.prepared().valid.any(axis=1)).tolist() == [3, 5]
 
 
 def test_a_number_cut_at_the_end_is_not_believed(tmp_path: Path) -> None:
@@ -221,9 +221,10 @@ def test_frames_that_a_body_lacks_are_invalid(tmp_path: Path) -> None:
     slow.append("0.92 2 2 2 0 0 0 1")
     text(tmp_path / "cube.txt", *slow, "0.94 9 9 9 0 0 0 1", "1.5 1 1 1 0 0 0 1")  # one beside, one beyond
     (e,), findings = read_tum_folder(tmp_path)
-    assert np.flatnonzero(~e.valid).tolist() == [3, 4, 7, 8]
-    assert np.isnan(e.body("cube")[~e.valid]).all() and not np.isnan(e.body("tcp")).any()
-    np.testing.assert_array_equal(e.body("cube")[e.valid, 4], [1, 1, 1, 1, 1, 2])
+    seen = e.valid_of("cube")
+    assert np.flatnonzero(~seen).tolist() == [3, 4, 7, 8] and e.valid_of("tcp").all()
+    assert np.isnan(e.body("cube")[~seen]).all() and not np.isnan(e.body("tcp")).any()
+    np.testing.assert_array_equal(e.body("cube")[seen, 4], [1, 1, 1, 1, 1, 2])
     (unmatched,) = [f for f in findings if f.code == "unmatched"]
     assert "cube has 6 of 10 frames of tcp's clock, and 2 rows beside it" in unmatched.found
 
@@ -287,7 +288,7 @@ def test_bop_worked_by_hand(tmp_path: Path) -> None:
     h = np.sqrt(0.5)
     np.testing.assert_allclose(second.body("obj_000007")[0], [h, 0, 0, h, 0.1, -0.2, 0.3], atol=1e-12)
     np.testing.assert_allclose(second.time_s, [0, 0.1, 0.2])
-    assert second.valid.tolist() == [True, False, True]
+    assert second.valid.tolist() == [[True, True], [False, True], [True, True]] and second.frame_valid.all()
     assert np.isnan(second.body("obj_000002")[1]).all()
     np.testing.assert_allclose(first.time_s, [0, 4])  # key frames: images 1 to 39 are not claimed to exist
     assert codes(findings) == [
@@ -304,7 +305,7 @@ def test_bop_gives_the_recorded_poses_and_gaps(tmp_path: Path) -> None:
     e = real()
     (back,), findings = read_bop(write_sample_bop(tmp_path, e, missing=(0, 50, 51)), fps=20)
     right = e.prepared().poses
-    keep = back.valid
+    keep = back.valid.all(axis=1)
     assert np.flatnonzero(~keep).tolist() == [0, 50, 51]
     same = np.abs((back.poses[keep][..., :4] * right[keep][..., :4]).sum(-1))
     np.testing.assert_allclose(same, 1, atol=1e-9)

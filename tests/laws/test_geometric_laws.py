@@ -223,6 +223,7 @@ def test_one_demonstration_is_a_nominal_without_a_spread(runs: list[Episode]) ->
         ({"penalty": "cubic"}, "metric.penalty is 'cubic'; expected one of hinge, squared, saturating"),
         ({"weighting": "time"}, "metric.weighting is 'time'"),
         ({"z_0_quantile": 1.0}, "between 0 and 1"),
+        ({"coverage_min": 1.2}, "expected a share from 0 to 1"),
     ],
 )
 def test_parameters_that_mean_nothing_are_refused(params: dict, says: str) -> None:
@@ -315,7 +316,7 @@ def test_a_sweep_over_thresholds_is_one_call_and_one_trace(small: tuple[Referenc
     pins = jnp.asarray([0.0035, 0.004, 0.009, 1e9])
     grid = GeometricParams(
         sigma_pin_m=pins, sigma_0_m=jnp.full(4, 0.003), z_0=jnp.full(4, 1.5), term_factor=jnp.full(4, 1.5),
-        z_0_quantile=jnp.full(4, 0.95),
+        z_0_quantile=jnp.full(4, 0.95), coverage_min=jnp.full(4, 0.8),
     )  # fmt: skip
     sweep = quick_jit(jax.vmap(q))
     out = sweep(grid)

@@ -174,11 +174,11 @@ def test_other_world_other_order_other_rate_and_lost_frames() -> None:
     assert shuffled.points == before.points
     np.testing.assert_array_equal(shuffled.frames, before.frames[order])
 
-    halved = [dataclasses.replace(e, valid=np.arange(e.n_frames) % 2 == 0) for e in episodes]  # 10 Hz
+    halved = [dataclasses.replace(e, frame_valid=np.arange(e.n_frames) % 2 == 0) for e in episodes]  # 10 Hz
     slow = change_points(halved)
     assert slow.points == before.points
     assert np.abs(slow.frames - before.frames).max() <= 5
-    assert all(e.valid[row].all() for e, row in zip(halved, slow.frames, strict=True))
+    assert all(e.frame_valid[row].all() for e, row in zip(halved, slow.frames, strict=True))
 
 
 def test_an_event_of_some_demonstrations_is_not_common_and_said_so() -> None:

@@ -254,7 +254,7 @@ def test_tables_made_once_serve_every_batch() -> None:
     made = quick_jit(partial(fused.tables, **told))()
     by_tables = quick_jit(lambda made: fused.quality_by_tables(poses, alignment, success, made, **told))(made)
     at_once = quick_jit(lambda: fused.fused_quality(poses, alignment, success, **told))()
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=3e-5, atol=1e-6), by_tables, at_once)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), by_tables, at_once)
 
 
 @pytest.mark.parametrize(("degree", "right_to"), [(9, 3e-8), (23, 1e-13)])

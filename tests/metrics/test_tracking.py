@@ -188,23 +188,23 @@ def masks(poses: np.ndarray, time_s: np.ndarray, valid: np.ndarray, due: np.ndar
 def test_trial_18_jumps_frozen_and_lost_frames_are_masked_where_the_check_finds_them() -> None:
     e = episodes()[0]
     n, cube = e.n_frames, e.bodies.index("cubeA")
-    clean = masks(e.poses, e.time_s, e.valid)
+    clean = masks(e.poses, e.time_s, e.frame_valid)
     assert clean["jump"] == clean["stuck"] == clean["lost"] == []
     assert ("frozen" in {f.code for f in e.check()}) == bool(clean["frozen"])
 
     poses = e.poses.copy()
     poses[60:, cube, 4] += 0.31
-    assert masks(poses, e.time_s, e.valid)["jump"] == [60]
+    assert masks(poses, e.time_s, e.frame_valid)["jump"] == [60]
     found = {f.code: str(f) for f in dataclasses.replace(e, poses=poses).check()}
     assert "between frames 59 and 60" in found["pose_jump"]
 
     stuck = e.poses.copy()
     stuck[30:90] = stuck[30]
-    out = masks(stuck, e.time_s, e.valid)
+    out = masks(stuck, e.time_s, e.frame_valid)
     assert out["stuck"] == list(range(30, 90)) and set(out["stuck"]) <= set(out["frozen"])
     assert "frames 30-89" in {f.code: str(f) for f in dataclasses.replace(e, poses=stuck).check()}["frozen_then_jump"]
 
-    valid = e.valid.copy()
+    valid = e.frame_valid.copy()
     valid[40:50] = False
     due = np.arange(n) < n - 5
     out = masks(np.where(valid[:, None, None], stuck, np.nan), e.time_s, valid, due)
@@ -216,14 +216,14 @@ def test_a_stall_is_frozen_but_not_stuck_and_a_short_one_is_neither() -> None:
     e = small_episode(60)
     stall = e.poses.copy()
     stall[45:] = stall[45]
-    out = masks(stall, e.time_s, e.valid)
+    out = masks(stall, e.time_s, e.frame_valid)
     assert out["frozen"] == list(range(45, 60)) and out["stuck"] == []
     short = e.poses.copy()
     short[20:30] = short[20]  # 0.45 s
-    assert masks(short, e.time_s, e.valid)["frozen"] == []
+    assert masks(short, e.time_s, e.frame_valid)["frozen"] == []
     short[20:31] = short[20]  # 0.5 s
-    assert masks(short, e.time_s, e.valid)["frozen"] == list(range(20, 31))
-    one = masks(short[:, :1], e.time_s, e.valid)
+    assert masks(short, e.time_s, e.frame_valid)["frozen"] == list(range(20, 31))
+    one = masks(short[:, :1], e.time_s, e.frame_valid)
     assert one["frozen"] == list(range(20, 31))
     nothing = masks(short, e.time_s, np.zeros(60, bool))
     assert nothing == {"lost": list(range(60)), "jump": [], "frozen": [], "stuck": []}

@@ -83,7 +83,7 @@ def test_gaps_invalid_frames_and_errors_are_counted(tmp_path: Path) -> None:
     some = [
         dataclasses.replace(late, time_s=time_s, episode_id="gap"),
         dataclasses.replace(e, poses=jump, episode_id="jump"),
-        dataclasses.replace(e, valid=lost, episode_id="lost"),
+        dataclasses.replace(e, frame_valid=lost, episode_id="lost"),
     ]
     write_store(tmp_path / "s", some, task="push")
     (found,) = inspect(open_source(tmp_path / "s"))

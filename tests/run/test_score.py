@@ -40,6 +40,7 @@ GEOMETRIC = (
         "worst_time_s",
         "worst_axis",
     ]
+    + [f"coverage.{name}" for name in (*PAIRS, "cubeA", "cubeB", "table", "tcp")]
 )
 N = 4
 RATE_HZ = 20.0
@@ -69,9 +70,9 @@ def with_track(e: Episode, offset_m: tuple[float, float, float]) -> Episode:
     """The episode with one more body: an estimate of cubeA, off by a known vector."""
     seen = e.body("cubeA").copy()
     seen[:, 4:] += offset_m
-    return dataclasses.replace(
-        e, poses=np.concatenate([e.poses, seen[:, None]], axis=1), bodies=(*e.bodies, "seen"), half_size_m=None
-    )
+    poses = np.concatenate([e.poses, seen[:, None]], axis=1)
+    valid = np.ones(poses.shape[:2], bool)
+    return dataclasses.replace(e, poses=poses, valid=valid, bodies=(*e.bodies, "seen"), half_size_m=None)
 
 
 # ------------------------------------------------------------------------------------------------------- columns
@@ -168,7 +169,7 @@ def test_a_track_that_is_off_by_a_known_vector(tmp_path: Path) -> None:
     e = with_track(episodes()[31], (0.003, -0.004, 0.012))  # 13 mm
     lost = np.ones(e.n_frames, bool)
     lost[20:60] = False
-    some = [e, dataclasses.replace(e, valid=lost, episode_id="40 frames lost")]
+    some = [e, dataclasses.replace(e, frame_valid=lost, episode_id="40 frames lost")]
     made = score(
         None,
         source(tmp_path / "s", some),
@@ -192,7 +193,7 @@ def test_episodes_that_cannot_be_judged_have_no_numbers_and_say_why(tmp_path: Pa
     some = [
         good,
         dataclasses.replace(good, poses=jump, episode_id="jump"),
-        dataclasses.replace(good, valid=np.zeros_like(good.valid), episode_id="invalid"),
+        dataclasses.replace(good, frame_valid=np.zeros_like(good.frame_valid), episode_id="invalid"),
         good,
     ]
     made = score(

@@ -105,18 +105,19 @@ def test_delay_is_the_motion_some_time_ago() -> None:
 
 def test_a_frame_not_recorded_is_not_seen_later_either() -> None:
     e = long_episode(20)
-    gap = dataclasses.replace(e, valid=~np.isin(np.arange(20), [8, 9]))
+    gap = dataclasses.replace(e, frame_valid=~np.isin(np.arange(20), [8, 9]))
     one_frame_late = add_noise(gap, PoseNoise(delay_s=0.05), key=0)
-    assert list(np.flatnonzero(~one_frame_late.valid)) == [8, 9, 10]
+    assert list(np.flatnonzero(~one_frame_late.valid_of("cube"))) == [8, 9, 10]
     between_frames = add_noise(gap, PoseNoise(delay_s=0.07), key=0)
-    assert list(np.flatnonzero(~between_frames.valid)) == [8, 9, 10, 11]
+    assert list(np.flatnonzero(~between_frames.valid_of("cube"))) == [8, 9, 10, 11]
 
 
-def test_dropouts_lose_whole_frames_and_hold_the_last_pose() -> None:
+def test_dropouts_lose_the_tracked_bodies_and_hold_their_last_pose() -> None:
     e = long_episode()
     noise = PoseNoise(position_m=0.003, dropout_rate_hz=0.3, dropout_s=0.5)
     seen = add_noise(e, noise, key=4)
-    lost = ~seen.valid
+    lost = ~seen.valid_of("cube")
+    assert seen.frame_valid.all() and seen.valid_of("tcp").all()
     np.testing.assert_allclose(lost.mean(), 1 - np.exp(-0.3 * 0.5), atol=0.01)  # 600 dropouts
     edges = np.flatnonzero(np.diff(np.concatenate([[0], lost.astype(int), [0]])))
     lengths = edges[1::2] - edges[::2]

@@ -164,8 +164,6 @@ COLUMNS = (
     Column("cost.<pair>", direction="lower", meaning="part of the mean cost that this relation caused"),
     Column("sub_task_cost.<sub_task>", direction="lower", meaning="mean frame cost within this sub-task"),
     Column("sub_task_end_s.<sub_task>", unit="s", meaning="when this sub-task ended"),
-    Column("coverage.<pair>", direction="higher", meaning="share of frames in which both bodies of it were seen"),
-    Column("coverage.<body>", direction="higher", meaning="share of frames in which this body was seen"),
     Column("worst_sub_task", "text", meaning="sub-task that cost most", of="sub_task"),
     Column("worst_pair", "text", meaning="relation that cost most in it", of="pair"),
     Column("worst_frame", "count", meaning="frame in which that relation cost most"),
@@ -176,6 +174,8 @@ COLUMNS = (
     Column("worst_time_s", unit="s", meaning="when that was"),
     Column("worst_axis", "vector", meaning="unit axis of the worst direction in the moved body's nominal frame: of its "
            "shift where that is at least half of it, else of its turn"),
+    Column("coverage.<pair>", direction="higher", meaning="share of frames in which both bodies of it were seen"),
+    Column("coverage.<body>", direction="higher", meaning="share of frames in which this body was seen"),
 )  # fmt: skip
 
 METRIC = Metric("geometric", G.GeometricParams, needs, measure, COLUMNS, section="geometric", settings="metric")
