@@ -61,11 +61,11 @@ def _main(argv: list[str]) -> int:
 def _unread() -> int:
     """Nobody reads what is printed: nothing more is, also not by the interpreter as it ends; returns the exit code."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(nowhere, stream.fileno())
+    os.dup2(nowhere, sys.stdout.fileno())
+    try:
+        sys.stderr.flush()
+    except BrokenPipeError:
+        os.dup2(nowhere, sys.stderr.fileno())
     return 1
 
 
@@ -248,12 +248,20 @@ def _source(episodes: Any, options: Any = None) -> Any:
 
 
 def _propose(config: Any) -> None:
+    from omegaconf import OmegaConf
+
+    from jaxeval.io.errors import InputError
+    from jaxeval.metrics.change_points import ChangePointParams
     from jaxeval.run import propose as run
 
     _required(config, "episodes", "out")
+    try:
+        params = ChangePointParams(**OmegaConf.to_container(config.change_points, resolve=True)).check()  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{error}; correct the setting") from error
     keys = ("by", "name", "instruction", "gripper", "support", "demonstrations_n", "overwrite")
     given = {k: config[k] for k in keys} | dict(config.language_model)
-    made = run.propose(_source(config.episodes, config.options), out=config.out, **given)
+    made = run.propose(_source(config.episodes, config.options), out=config.out, params=params, **given)
     for episode, why in made.left_out:
         print(f"left out: {episode}: {why}")
     for note in made.notes:

@@ -58,6 +58,21 @@ def one_of(what: str, value: str, there: Iterable[str]) -> str:
     return value
 
 
+def a_number(what: str, value: Any) -> float:
+    """The value as a float; ValueError names the setting where it is no number: a text, a truth, a list."""
+    if isinstance(value, (str, bool, list, tuple, dict)) or value is None:
+        raise ValueError(f"{what} is {value!r}; expected a number")
+    return float(value)
+
+
+def a_count(what: str, value: Any, least: int) -> int:
+    """The value as an int; ValueError names the setting where it is no whole number, or less than the least."""
+    number = a_number(what, value)
+    if not number.is_integer() or number < least:
+        raise ValueError(f"{what} is {value!r}; expected a whole number, at least {least}")
+    return int(number)
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing noticed at the door. ``error`` findings stop an episode from being scored; the rest are reported."""

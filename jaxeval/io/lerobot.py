@@ -120,7 +120,7 @@ def _episode(
         joint_names=roles.joint_names,
         episode_id=f"{data_set.root.name}/{label}",
         initial_condition_hash=start_hash(poses, movable),
-        group="demonstrations",
+        group=data_set.root.name,
         task=frames.task or data_set.root.name,
         source=f"{data_set.root} ({data_set.robot_type or 'unknown robot'})",
     )

@@ -224,7 +224,7 @@ def _read_json(path: Path, findings: FileFindings) -> _About:
         action = "seeds are unknown and 20 Hz is taken; copy the .json that was written with the .h5"
         findings.add("no_json", f"{beside.name} {reason}", "the pair .h5 and .json", action)
         named = [p for p in reversed((*path.parent.parts, path.stem)) if re.fullmatch(r"[A-Z]\w*-v\d+", p)]
-        return _About(named[0] if named else path.stem, CONTROL_FREQ_HZ, {}, {}, (), "demonstrations")
+        return _About(named[0] if named else path.stem, CONTROL_FREQ_HZ, {}, {}, (), path.stem)
     kwargs = info.get("env_kwargs")
     kwargs = kwargs if isinstance(kwargs, dict) else {}
     config = kwargs.get("sim_config")
@@ -251,5 +251,5 @@ def _read_json(path: Path, findings: FileFindings) -> _About:
         seeds,
         outcome,
         tuple(numbers),
-        str(data.get("source_type") or "demonstrations"),
+        str(data.get("source_type") or path.stem),
     )

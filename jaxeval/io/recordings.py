@@ -115,7 +115,7 @@ def _episode(path: Path, file: Any, keys: set[str], meta: dict[str, Any], k: int
         episode_id=f"{env_id}/seed={seed}" if tilt is None else f"{env_id}_tilt/seed={seed}/tilt={tilt:g}",
         initial_condition_id=initial_condition_id(env_id, seed),
         initial_condition_hash=start_hash({b: poses[:, bodies.index(b)] for b in actors}, actors),
-        group="demonstrations" if tilt is None else f"tilt {tilt:g} deg",
+        group=path.stem if tilt is None else f"tilt {tilt:g} deg",
         task=task_name(env_id),
         source=path.name,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.errors import InputError
-from jaxeval.types import Body, Pair, Predicate, Reference, Shape, SubTask, Symmetry, TaskSpec
+from jaxeval.se3 import DEVIATIONS
+from jaxeval.types import Body, Pair, Predicate, Reference, Shape, SubTask, Symmetry, TaskSpec, one_of
 
 FORMAT_VERSION = 1
 ARRAYS = ("nominal", "deviations", "seen", "terminal", "demo_valid", "converged", "scale", "duration_s")
@@ -66,14 +68,33 @@ def load_reference(path: str | Path) -> tuple[Reference, dict[str, Any]]:
     if table.get("format_version") != FORMAT_VERSION:
         found = table.get("format_version")
         raise InputError(f"{text}: format_version is {found}; expected {FORMAT_VERSION}; fit the reference again")
-    reference = Reference(
-        **values,
-        spec=spec_from_plain(table["spec"]),
-        pairs=tuple(Pair(**p) for p in table["pairs"]),
-        bins_n=int(table["bins_n"]),
-        deviation=str(table["deviation"]),
+    try:
+        reference = Reference(
+            **values,
+            spec=spec_from_plain(table["spec"]),
+            pairs=tuple(Pair(**p) for p in table["pairs"]),
+            bins_n=int(table["bins_n"]),
+            deviation=one_of("deviation", str(table["deviation"]), DEVIATIONS),
+        )
+        return reference, table["about"]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{text}: cannot be used ({error}); expected a whole reference; fit it again") from error
+
+
+def reference_hash(reference: Reference) -> str:
+    """SHA-256 (hex) of all that scores depend on: arrays (in float32), pairs, task spec, bins and kind of deviation.
+
+    The same before and after the disk; what is merely known about a reference does not count.
+    """
+    told = {"spec": dataclasses.asdict(reference.spec), "pairs": [dataclasses.asdict(p) for p in reference.pairs]}
+    total = hashlib.sha256(
+        json.dumps(told | {"bins_n": reference.bins_n, "deviation": reference.deviation}, sort_keys=True).encode()
     )
-    return reference, table["about"]
+    for name in ARRAYS:
+        array = np.asarray(getattr(reference, name))
+        array = array if array.dtype == bool else array.astype("<f4") + np.float32(0)  # -0 is 0
+        total.update(f"{name}{array.shape}".encode() + array.tobytes())
+    return total.hexdigest()
 
 
 def spec_from_plain(data: dict[str, Any]) -> TaskSpec:

@@ -174,7 +174,7 @@ def _about(root: Node, control_freq_hz: float | None, findings: FileFindings) ->
     steps = [line.get("dt") for line in lines]
     step_s = _step_s(path, control_freq_hz, steps)
     policies = {line["policy"] for line in lines if isinstance(line.get("policy"), str)}
-    return _About(env_name, step_s, policies.pop() if len(policies) == 1 else "rollouts", outcome)
+    return _About(env_name, step_s, policies.pop() if len(policies) == 1 else "", outcome)
 
 
 def _run_of(line: dict[str, Any]) -> int | None:

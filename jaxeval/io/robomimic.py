@@ -183,7 +183,7 @@ def _episode(demo: Node, about: _About, findings: FileFindings) -> Episode:
         bodies=tuple(poses),
         episode_id=f"{about.env_name}/{demo.name.removeprefix('data/')}",
         initial_condition_hash=start_hash(poses, movable),
-        group="demonstrations",
+        group=demo.path.stem,
         task=task_name(about.env_name),
         source=f"{demo.path} ({about.env_name})",
     )

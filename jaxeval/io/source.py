@@ -36,6 +36,10 @@ from jaxeval.robots import load_robot
 from jaxeval.types import Attribute, Episode, EpisodeBatch, Finding, bucket_length, pad_episodes
 
 BUNDLED = "bundled:"
+RECORD = "conversion.json"
+"""What `jaxeval convert` says of what it wrote, in the folder or beside it under a longer name."""
+BESIDE = (f".{RECORD}", ".parts", ".frames")
+"""Endings of what `convert` and `rollout` leave beside a store, which is no source of its own."""
 Batches = Iterator[tuple[np.ndarray, EpisodeBatch]]
 
 
@@ -376,6 +380,7 @@ def _table(part: Part) -> dict[str, list[Any]]:
 def open_source(spec: str | Path | list[str | Path] | tuple[str | Path, ...], **options: Any) -> Source:
     """Open what `spec` names: a store, a file, a folder of those (searched through), a glob, ``bundled:NAME``, a list.
 
+    What `convert` and `rollout` leave beside a store (BESIDE) is read only where it is the one thing named.
     ``options`` are what a format cannot say of itself, such as ``fps`` of BOP results; each goes to the readers that
     take it.
 
@@ -387,6 +392,7 @@ def open_source(spec: str | Path | list[str | Path] | tuple[str | Path, ...], **
         known = ", ".join(sorted({o for r in READERS for o in r.options}))
         raise InputError(f"{unknown[0]}: no format takes this option; expected one of {known}; correct the name")
     specs = list(spec) if isinstance(spec, list | tuple) else [spec]
+    specs = [one for one in specs if not _is_beside(Path(one))] or specs if len(specs) > 1 else specs
     paths = list(dict.fromkeys(path for one in specs for path in _expand(one)))
     parts: list[Part] = []
     refused: list[tuple[Path, str]] = []
@@ -425,7 +431,7 @@ def _expand(spec: str | Path) -> list[Path]:
     if path.exists():
         paths = [path]
     else:
-        paths = [Path(p) for p in sorted(glob.glob(str(path), recursive=True))]
+        paths = [p for p in map(Path, sorted(glob.glob(str(path), recursive=True))) if not _is_beside(p)]
         if not paths:
             what = "no file matches this pattern" if glob.has_magic(text) else "there is no such file or folder"
             raise InputError(f"{path}: {what}; check the path")
@@ -439,12 +445,16 @@ def _expand(spec: str | Path) -> list[Path]:
     return out
 
 
+def _is_beside(path: Path) -> bool:
+    return path.name == RECORD or path.name.endswith(BESIDE)
+
+
 def _search(path: Path) -> Iterator[Path]:
     if any(r.accepts(path) for r in READERS):
         yield path
     elif path.is_dir():
         for child in sorted(path.iterdir()):
-            if not child.name.startswith("."):
+            if not child.name.startswith(".") and not _is_beside(child):
                 yield from _search(child)
 
 

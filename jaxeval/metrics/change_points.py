@@ -44,10 +44,11 @@ class ChangePointParams:
     agreement: float = 0.8  # share of the demonstrations that must have an event
 
     def check(self) -> ChangePointParams:
-        """Self. ValueError names a threshold that is not positive, or a share above 1."""
+        """Self. ValueError names a threshold that is no positive number, or a share above 1."""
         for name, value in vars(self).items():
-            if not value > 0 or (name in ("pause_share", "agreement") and value > 1):
-                raise ValueError(f"{name} is {value}; expected a positive number (a share: at most 1)")
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not 0 < value < np.inf or (name in ("pause_share", "agreement") and value > 1):
+                raise ValueError(f"change_points.{name} is {value!r}; expected a positive number (a share: at most 1)")
         return self
 
 

@@ -35,7 +35,7 @@ from jaxeval.metrics.visibility import (
     seen_enough,
     visibility,
 )
-from jaxeval.types import STATIC, Pair, Reference, Symmetry, TaskSpec, one_of, pytree
+from jaxeval.types import STATIC, Pair, Reference, Symmetry, TaskSpec, a_number, one_of, pytree
 
 PENALTIES = ("hinge", "squared", "saturating")
 
@@ -79,9 +79,13 @@ class GeometricParams:
         if self.weighting not in WEIGHTINGS:
             raise ValueError(f"metric.weighting is '{self.weighting}'; expected one of {', '.join(WEIGHTINGS)}")
         for name in ("sigma_pin_m", "sigma_0_m", "z_0", "term_factor"):
-            value = float(getattr(self, name))
+            value = a_number(f"metric.{name}", getattr(self, name))
             if not value > 0:
                 raise ValueError(f"metric.{name} is {value}; expected a positive number")
+        for name in ("z_0_quantile", "coverage_min"):
+            a_number(f"metric.{name}", getattr(self, name))
+        if self.calibrated not in (True, False):
+            raise ValueError(f"metric.calibrated is {self.calibrated!r}; expected true or false")
         if not 0 < float(self.z_0_quantile) < 1:
             raise ValueError(f"metric.z_0_quantile is {float(self.z_0_quantile)}; expected a number between 0 and 1")
         if not 0 <= float(self.coverage_min) <= 1:

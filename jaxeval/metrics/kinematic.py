@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval.se3 import round_robin
-from jaxeval.types import STATIC, pytree
+from jaxeval.types import STATIC, a_number, pytree
 
 STATUS_OK, STATUS_NO_FRAMES, STATUS_NO_JOINTS = 0, 1, 2
 STATUS_SENTENCES = {
@@ -179,8 +179,8 @@ class KinematicParams:
     def check(self) -> KinematicParams:
         """Itself, or ValueError in one sentence. Call it on the host, before jit."""
         for name in ("torque_length_m", "position_tolerance_m", "rotation_tolerance_rad"):
-            if not float(getattr(self, name)) > 0:
-                raise ValueError(f"kinematic.{name} is {float(getattr(self, name))}; expected a positive number")
+            if not (value := a_number(f"kinematic.{name}", getattr(self, name))) > 0:
+                raise ValueError(f"kinematic.{name} is {value}; expected a positive number")
         return self
 
 

@@ -27,7 +27,7 @@ from jaxeval.metrics.spectral_arc import Sparc as Sparc
 from jaxeval.metrics.spectral_arc import first_true, steps_between, time_base
 from jaxeval.metrics.spectral_arc import sparc as sparc
 from jaxeval.metrics.spectral_arc import sparc_batch as sparc_batch
-from jaxeval.types import STATIC, pytree
+from jaxeval.types import STATIC, a_count, a_number, pytree
 
 JERK_DEGREE = 5
 """Degree of the local polynomial: a minimum-jerk position is of degree 5, so its jerk comes out exact."""
@@ -59,17 +59,15 @@ class SmoothnessParams:
     def check(self) -> SmoothnessParams:
         """Itself, or ValueError in one sentence. Call it on the host, before jit."""
         for name in ("cutoff_hz", "rate_min_hz", "still_m_s", "still_rad_s", "idle_m_s", "jerk_window_s"):
-            value = float(getattr(self, name))
+            value = a_number(f"smoothness.{name}", getattr(self, name))
             if not value > 0:
-                raise ValueError(f"metric.{name} is {value}; expected a positive number")
-        if not 0 < float(self.amplitude) < 1:
-            raise ValueError(f"metric.amplitude is {float(self.amplitude)}; expected a number between 0 and 1")
-        if not float(self.gap_steps) > 1:
-            raise ValueError(f"metric.gap_steps is {float(self.gap_steps)}; expected a number above 1")
-        if self.padlevel < 0:
-            raise ValueError(f"metric.padlevel is {self.padlevel}; expected 0 or more doublings")
-        if 2 * self.jerk_half_n < JERK_DEGREE:
-            raise ValueError(f"metric.jerk_half_n is {self.jerk_half_n}; expected at least {JERK_DEGREE // 2 + 1}")
+                raise ValueError(f"smoothness.{name} is {value}; expected a positive number")
+        if not 0 < (amplitude := a_number("smoothness.amplitude", self.amplitude)) < 1:
+            raise ValueError(f"smoothness.amplitude is {amplitude}; expected a number between 0 and 1")
+        if not (gap := a_number("smoothness.gap_steps", self.gap_steps)) > 1:
+            raise ValueError(f"smoothness.gap_steps is {gap}; expected a number above 1")
+        a_count("smoothness.padlevel", self.padlevel, 0)
+        a_count("smoothness.jerk_half_n", self.jerk_half_n, JERK_DEGREE // 2 + 1)
         return self
 
 

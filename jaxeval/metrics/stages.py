@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
 from jaxeval.metrics.hand_motion import relative_motion
-from jaxeval.types import STATIC, Symmetry, bucket_length, pytree
+from jaxeval.types import STATIC, Symmetry, a_count, a_number, bucket_length, pytree
 
 STATUS_OK, STATUS_INPUT, STATUS_TOO_SHORT, STATUS_NOT_HELD = range(4)
 STATUS_SENTENCES = {
@@ -101,12 +101,9 @@ class StageParams:
     def check(self) -> StageParams:
         """Itself, or ValueError in one sentence. Call it on the host, before jit."""
         for name, value in vars(self).items():
-            if isinstance(value, (str, bool)) or value is None:
-                raise ValueError(f"stages.{name} is {value!r}; expected a number")
             if name.endswith("_steps"):
-                if int(value) != value or int(value) < 1:
-                    raise ValueError(f"stages.{name} is {value}; expected a whole number of control steps, 1 or more")
-            elif not 0 < float(value) < math.inf:
+                a_count(f"stages.{name}", value, 1)
+            elif not 0 < a_number(f"stages.{name}", value) < math.inf:
                 raise ValueError(f"stages.{name} is {value}; expected a positive number")
         for name in ("oriented_rad", "final_rad", "slip_rad"):
             if float(getattr(self, name)) > math.pi:

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
-from jaxeval.types import FROZEN_JUMP_M, FROZEN_S, JUMP_M, Shape, Symmetry, pytree
+from jaxeval.types import FROZEN_JUMP_M, FROZEN_S, JUMP_M, Shape, Symmetry, a_number, pytree
 
 STATUS_OK, STATUS_NO_VALID_FRAMES, STATUS_INPUT = 0, 1, 2
 STATUS_SENTENCES = {
@@ -50,9 +50,9 @@ class TrackingParams:
     def check(self) -> TrackingParams:
         """Itself, or ValueError in one sentence. Call it on the host, before jit."""
         for name in ("near_m", "near_rad", "jump_m", "frozen_s", "frozen_jump_m"):
-            value = float(getattr(self, name))
+            value = a_number(f"tracking.{name}", getattr(self, name))
             if not value > 0:
-                raise ValueError(f"metric.{name} is {value}; expected a positive number")
+                raise ValueError(f"tracking.{name} is {value}; expected a positive number")
         return self
 
 

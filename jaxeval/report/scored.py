@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
+from jaxeval.io.reference import reference_hash
 from jaxeval.types import Reference
 
 SCORES, FRAME_COSTS, ABOUT = "scores.parquet", "frame_costs.parquet", "score.json"
@@ -140,6 +141,13 @@ def _check_same(path: Path, told: dict[str, Any], reference: Reference) -> None:
                 f"{path}: {key} is {told.get(key)}; expected {mine} as in the reference; "
                 "give the reference that these scores were made with"
             )
+    made_with = told.get("reference_hash")
+    if made_with is not None and made_with != (mine := reference_hash(reference)):
+        named = f" ({told['reference']})" if isinstance(told.get("reference"), str) else ""
+        raise InputError(
+            f"{path}: reference_hash is {str(made_with)[:12]}...; expected {mine[:12]}... as of the reference given, "
+            f"another of the same task; give the reference that these scores were made with{named}, or score again"
+        )
 
 
 def read_frames(scored: Scored, reference: Reference, *, tracks: list[int], times: list[int]) -> Frames | None:

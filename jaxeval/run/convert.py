@@ -17,7 +17,7 @@ from jaxeval.io.cleaning import clean as put_in_order
 from jaxeval.io.configurations import agreed
 from jaxeval.io.errors import InputError
 from jaxeval.io.lerobot_write import write_lerobot
-from jaxeval.io.source import Source
+from jaxeval.io.source import RECORD, Source
 from jaxeval.io.store import Store, write_store
 from jaxeval.io.store_write import atomic_folder
 from jaxeval.io.training import layout_of, shown, write_training
@@ -25,7 +25,6 @@ from jaxeval.io.trajectories import write_tum
 from jaxeval.types import Episode, Finding
 
 KINDS = ("store", "lerobot", "tum", "training")
-RECORD = "conversion.json"
 
 
 @dataclass

@@ -14,6 +14,7 @@ from jaxeval.io.errors import InputError
 from jaxeval.io.source import Source
 from jaxeval.io.spec_from_model import ask_for_spec
 from jaxeval.io.spec_write import write_spec
+from jaxeval.metrics.change_points import DEFAULTS, ChangePointParams
 from jaxeval.metrics.proposed_spec import Proposal, propose_spec
 from jaxeval.run.fit import align_to_spec, joints_n, quick_jit, spec_bodies
 from jaxeval.types import Episode, Shape, TaskSpec, pad_episodes
@@ -62,12 +63,14 @@ def propose(
     timeout_s: float = 60.0,
     attempts_n: int = 3,
     overwrite: bool = False,
+    params: ChangePointParams = DEFAULTS,
 ) -> Proposed:
     """Propose a task spec from the successful demonstrations of a source and write it to ``out`` (YAML).
 
     ``by``: change_points, or language_model (needs ``instruction``, ``endpoint`` and ``model``). ``name`` is the
-    source's task if not given, so that `fit` takes the spec as it is. The spec is then tried on the demonstrations.
-    InputError names the fault; nothing is written then, and a file that is there is kept unless ``overwrite``.
+    source's task if not given, so that `fit` takes the spec as it is. ``params`` are the thresholds of change-points.
+    The spec is then tried on the demonstrations. InputError names the fault; nothing is written then, and a file that
+    is there is kept unless ``overwrite``.
     """
     path = Path(out)
     if by not in WAYS:
@@ -86,7 +89,7 @@ def propose(
     name = name or source.task or "task"
     if by == "change_points":
         proposal = propose_spec(
-            used, name=name, gripper=gripper, support=support, shapes=shapes, instruction=instruction
+            used, name=name, gripper=gripper, support=support, shapes=shapes, instruction=instruction, params=params
         )
         spec, notes = proposal.spec, list(proposal.notes)
     else:

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxeval.io.errors import InputError
 from jaxeval.io.records_columns import OWN
+from jaxeval.io.reference import reference_hash
 from jaxeval.io.source import Source
 from jaxeval.metrics.registry import all_metrics, metric_named
 from jaxeval.run.score_plan import NOT_ASKED as NOT_ASKED
@@ -184,6 +185,7 @@ def _about(scores: Scores, plan: ScorePlan, about: dict[str, Any]) -> dict[str, 
             "pairs": [p.name for p in reference.pairs],
             "sub_tasks": [s.name for s in reference.spec.sub_tasks],
             "bins_n": reference.bins_n,
+            "reference_hash": reference_hash(reference),
         }
     sections = {c.name: m.section for m in plan.metrics for c in m.columns}
     return told | {

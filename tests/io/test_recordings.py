@@ -39,7 +39,7 @@ def test_one_episode_worked_by_hand(tmp_path: Path) -> None:
     assert (e.success_once, e.success_at_end) == (True, False)
     np.testing.assert_array_equal(e.half_size_m[0], [0.02, 0.03, 0.04])
     assert np.isnan(e.half_size_m[1:]).all()
-    assert (e.task, e.group, e.episode_id) == ("stack_cube", "demonstrations", "StackCube-v1/seed=7")
+    assert (e.task, e.group, e.episode_id) == ("stack_cube", "r", "StackCube-v1/seed=7")
     assert (e.seed, e.speed, e.initial_condition_id) == (7, 1.0, "StackCube-v1/seed=7")
 
 

@@ -432,10 +432,10 @@ def test_noise_lowers_sparc_and_more_so_at_more_noise() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"cutoff_hz": 0.0}, "metric.cutoff_hz is 0.0; expected a positive number"),
+        ({"cutoff_hz": 0.0}, "smoothness.cutoff_hz is 0.0; expected a positive number"),
         ({"amplitude": 1.0}, "between 0 and 1"),
         ({"gap_steps": 1.0}, "above 1"),
-        ({"padlevel": -1}, "0 or more"),
+        ({"padlevel": -1}, "at least 0"),
         ({"jerk_half_n": 2}, "at least 3"),
     ],
 )

@@ -262,7 +262,7 @@ def test_surface_points_lie_on_the_surface_and_spread_over_it(shape: Shape) -> N
 
 def test_settings_that_mean_nothing_are_refused() -> None:
     assert PARAMS.check() is PARAMS
-    with pytest.raises(ValueError, match=r"metric\.near_m is 0\.0; expected a positive number"):
+    with pytest.raises(ValueError, match=r"tracking\.near_m is 0\.0; expected a positive number"):
         TrackingParams(near_m=0.0).check()
     with pytest.raises(ValueError, match="kind 'cone' is not one of"):
         tracking.surface_points(Shape("cone"), 64)

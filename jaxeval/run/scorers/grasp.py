@@ -44,6 +44,8 @@ class GraspSetting:
             if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < np.inf:
                 what = "a whole number" if name == "edges_n" else "a number"
                 raise ValueError(f"grasp.{name} is {value!r}; expected {what} from {least:g} on")
+        if not isinstance(self.exact, bool):
+            raise ValueError(f"grasp.exact is {self.exact!r}; expected true or false")
         return self
 
 
