@@ -166,7 +166,8 @@ def make_case(
         EpisodeBatch(
             poses=np.ascontiguousarray(some.poses[pick][:, frames][:, :, columns]),
             time_s=time_s,
-            valid=some.valid[pick][:, frames],
+            valid=some.valid[pick][:, frames][:, :, columns],
+            frame_valid=some.frame_valid[pick][:, frames],
             gripper_width_m=some.gripper_width_m[pick][:, frames],
             success=some.success[pick],
             bodies=bodies,
