@@ -144,7 +144,7 @@ def test_tracks_against_the_truth_have_their_table(made: Made, tmp_path: Path) -
 
     folder = without_q(made, tmp_path / "scores", change)
     told = json.loads((folder / "score.json").read_text())
-    told["settings"]["tracking"] = {"tracks": [["seen", "cubeA"]]}
+    told["settings"]["tracking"] = {"tracks": [["seen", "cubeA"]], "near_m": 0.05, "near_rad": 0.0873}
     (folder / "score.json").write_text(json.dumps(told))
     html = report(folder, None, tmp_path / "out").read_text()
     table = Page(html).tables["tracking-1"]

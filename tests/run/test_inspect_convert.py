@@ -241,7 +241,7 @@ def test_convert_and_score_as_typed(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["convert", f"{tmp_path}/t.h5", f"out={tmp_path}/s"]) == 1
     assert "it exists already" in capsys.readouterr().err
     assert main(["score", f"episodes={tmp_path}/s", "metrics=[geometric]", f"out={tmp_path}/q"]) == 1
-    assert "geometric quality needs a reference" in capsys.readouterr().err
+    assert "geometric needs a reference" in capsys.readouterr().err
     assert main(["convert", f"episodes={tmp_path}/t.h5"]) == 1
     assert "out is not given" in capsys.readouterr().err
 
