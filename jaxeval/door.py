@@ -258,7 +258,7 @@ def prepare(e: Episode) -> Episode:
     first = np.argmax(valid, axis=0)
     last = np.maximum.accumulate(np.where(valid, frames[:, None], first[None]), axis=0)
     kept = np.take_along_axis(np.asarray(e.poses, np.float64), last[..., None], axis=0)
-    poses = np.where(valid.any(axis=0, keepdims=True)[..., None], kept, poses)
+    poses = np.where(np.any(valid, axis=0)[None, :, None], kept, poses)
     poses[..., :4] /= np.linalg.norm(poses[..., :4], axis=-1, keepdims=True)
     flips = np.sign(np.sum(poses[1:, :, :4] * poses[:-1, :, :4], axis=-1))
     sign = np.cumprod(np.concatenate([np.ones((1, flips.shape[1])), np.where(flips < 0, -1.0, 1.0)]), axis=0)

@@ -102,9 +102,7 @@ def test_a_column_and_an_attribute_must_agree(tmp_path: Path) -> None:
     rows = read_records(agree).rows
     assert [r["told_speed"] for r in rows] == [2, 1.5, 1.3333334] and rows[0]["training_seed"] == "007"
     wrong = csv(tmp_path / "b.csv", head, "1,act,2,2,0,1", "2,act,1,2,0,1")
-    with pytest.raises(
-        InputError, match=r"b.csv, line 3: told_speed is 1 and attribute.told_speed is 2, expected"
-    ):
+    with pytest.raises(InputError, match=r"b.csv, line 3: told_speed is 1 and attribute.told_speed is 2, expected"):
         read_records(wrong)
 
 

@@ -91,10 +91,9 @@ def read(path: Path | list[Path], recorded: Sequence[Episode], *, width: bool) -
         if width and e.gripper_width_m is not None:  # the format holds one: it must be the recorded one
             np.testing.assert_allclose(e.gripper_width_m, r.gripper_width_m, atol=1e-6)
             changes = {}
-        poses = e.poses[:, [e.bodies.index(b) for b in BODIES]]
         out.append(
             dataclasses.replace(
-                e, poses=poses, bodies=BODIES, half_size_m=None, task="stack_cube", joints=None, joint_names=(),
+                e.with_bodies(BODIES), half_size_m=None, task="stack_cube", joints=None, joint_names=(),
                 actions=None, sub_task=None, success_once=r.success_once, success_at_end=r.success_at_end, **changes,
             )
         )  # fmt: skip
