@@ -154,11 +154,16 @@ class Demonstrations:
             aligned = _align(part, jnp.asarray(reference.duration_s), **self._task)
             aligned = _common_alignment(jax.tree.map(np.asarray, aligned), self.empty, self.bins_n)
             tracks = batch.tracks[ROWS_N * i : ROWS_N * (i + 1)]
-            parts.append(_score(jnp.asarray(tracks), aligned, jnp.asarray(part.success), general, params))
+            valid = jnp.asarray(part.valid)[:, :, self._columns]
+            parts.append(_score(jnp.asarray(tracks), valid, aligned, jnp.asarray(part.success), general, params))
         q = jax.tree.map(lambda *x: np.concatenate(x)[: batch.n], *parts)
         own = np.where(q.gate_code == GATE_SUB_TASK, q.gate_index - self.empty, q.gate_index)
         costs = {"sub_task_cost": q.sub_task_cost[:, self.empty :], "worst_sub_task": q.worst_sub_task - self.empty}
         return dataclasses.replace(q, gate_index=own, **costs)
+
+    @property
+    def _columns(self) -> list[int]:
+        return [self.bodies.index(name) for name in _names(self.pairs)]
 
     @property
     def _task(self) -> dict[str, Any]:
@@ -306,6 +311,7 @@ def _learn(tracks: Array, bins: Array, duration_s: Array, masks: Array, scale: A
 
 @quick_jit
 def _score(
-    tracks: Array, aligned: align.Alignment, success: Array, reference: Reference, params: GeometricParams
+    tracks: Array, valid: Array, aligned: align.Alignment, success: Array, reference: Reference, params: GeometricParams
 ) -> FusedQuality:
-    return fused_quality(tracks, aligned, success, reference=reference, params=params, bodies=BODIES)
+    told = {"reference": reference, "params": params, "bodies": BODIES, "valid": valid}
+    return fused_quality(tracks, aligned, success, **told)

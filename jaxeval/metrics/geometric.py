@@ -31,6 +31,7 @@ from jaxeval.metrics.visibility import (
     ends_in,
     frame_weights,
     judged_frames,
+    named_pair,
     require_columns,
     seen_enough,
     visibility,
@@ -550,20 +551,6 @@ class Summary(NamedTuple):
     worst_frame: Int[Array, ""]
     worst_pair: Int[Array, ""]
     worst_sub_task: Int[Array, ""]
-
-
-def named_pair(cost: Float[Array, " J"], pairs: tuple[Pair, ...]) -> Int[Array, ""]:
-    """The pair to name for a departure: the most expensive one, causes before what follows from them.
-
-    Where the held object is off, from the reference object or in the grasp, the gripper is off from the reference
-    object by as much: (r | g) follows from (m | r) and (m | g), and is named only where every other relation costs less
-    than a tenth of it. Among those within 10 % of one another the first is named, in the order (m | r), (m | s),
-    (r | s), (m | g). The margins are ours.
-    """
-    follows = jnp.asarray(np.array([p.role == "r_g" for p in pairs]))
-    causes = jnp.max(jnp.where(follows, 0.0, cost))
-    weighed = jnp.where(follows & (causes >= 0.1 * cost) & (causes > 0), 0.0, cost)
-    return jnp.argmax(weighed >= 0.9 * jnp.max(weighed)).astype(jnp.int32)
 
 
 def summarise(

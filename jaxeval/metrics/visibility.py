@@ -1,4 +1,4 @@
-"""Which relations can be judged in which frames, and whether enough of them was seen to judge an execution at all.
+"""Which relations count in which frames, whether enough was seen to judge an execution at all, and which one to name.
 
 A body that was lost costs nothing while it is lost. What guards Q against that: a relation counts only where both its
 bodies are valid, a frame whose constrained relations are all lost has no weight, and an execution of which a
@@ -129,3 +129,17 @@ def require_columns(columns_n: int, bodies: tuple[str, ...]) -> None:
     """InputError where poses have not one column for every name of ``bodies``."""
     if columns_n != len(bodies) or len(set(bodies)) != len(bodies):
         raise InputError(f"{columns_n} poses a frame for the bodies {', '.join(bodies)}; name every column once")
+
+
+def named_pair(cost: Float[Array, " J"], pairs: tuple[Pair, ...]) -> Int[Array, ""]:
+    """The pair to name for a departure: the most expensive one, causes before what follows from them.
+
+    Where the held object is off, from the reference object or in the grasp, the gripper is off from the reference
+    object by as much: (r | g) follows from (m | r) and (m | g), and is named only where every other relation costs less
+    than a tenth of it. Among those within 10 % of one another the first is named, in the order (m | r), (m | s),
+    (r | s), (m | g). The margins are ours.
+    """
+    follows = jnp.asarray(np.array([p.role == "r_g" for p in pairs]))
+    causes = jnp.max(jnp.where(follows, 0.0, cost))
+    weighed = jnp.where(follows & (causes >= 0.1 * cost) & (causes > 0), 0.0, cost)
+    return jnp.argmax(weighed >= 0.9 * jnp.max(weighed)).astype(jnp.int32)
