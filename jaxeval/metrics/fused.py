@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import align, se3
 from jaxeval.metrics import geometric
-from jaxeval.metrics.geometric import Constraints, GeometricParams
+from jaxeval.metrics.geometric import Constraints, GeometricParams, PairGroup
 from jaxeval.metrics.visibility import (
     Visibility,
     ends_in,
@@ -321,20 +321,8 @@ def _apart(live: Bool[Array, ""], f: Callable[..., Any], *x: Any) -> Any:
     return jax.lax.cond(live, f, lambda *_: zeros, *x)
 
 
-class Group(NamedTuple):
-    """Scored pairs that declare the same symmetries (static): one set of formulas for all of them."""
-
-    members: tuple[int, ...]
-    symmetry_a: Symmetry
-    symmetry_b: Symmetry
-
-
-def _groups(reference: Reference, bodies: tuple[str, ...]) -> tuple[Group, ...]:
-    spec, pairs = reference.spec, reference.pairs
-    found: dict[tuple[Symmetry, Symmetry], list[int]] = {}
-    for j in geometric.scored_pairs(reference, bodies):
-        found.setdefault((spec.body(pairs[j].a).symmetry, spec.body(pairs[j].b).symmetry), []).append(j)
-    return tuple(Group(tuple(js), a, b) for (a, b), js in found.items())
+def _groups(reference: Reference, bodies: tuple[str, ...]) -> tuple[PairGroup, ...]:
+    return geometric.pair_groups(reference.spec, reference.pairs, geometric.scored_pairs(reference, bodies))
 
 
 def _z(
@@ -375,7 +363,7 @@ def _z_group(
     scale: Float[Array, "J 3 3"],
     reference: Reference,
     bodies: tuple[str, ...],
-    group: Group,
+    group: PairGroup,
     stage: Stage,
 ) -> Parts:
     """:func:`_z` of one group's pairs."""
@@ -414,7 +402,7 @@ def _weigh(rho: Parts, phi: Parts, row: Callable[[int], Float[Array, "U F"]]) ->
 
 
 def _error(
-    a: Parts, b: Parts, nominal: Float[Array, "U F 7"], scale: Float[Array, "U 3 3"], group: Group
+    a: Parts, b: Parts, nominal: Float[Array, "U F 7"], scale: Float[Array, "U 3 3"], group: PairGroup
 ) -> tuple[Parts, Parts]:
     """Quaternion and translation of nominal^-1 T for symmetries that have no path of their own here: se3's, slower."""
 

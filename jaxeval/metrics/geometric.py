@@ -15,10 +15,9 @@ The printed formulas of III-A2 to III-B2 are lost; these are our reading of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +25,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import align, se3
+from jaxeval.metrics.pairs import PairGroup as PairGroup
+from jaxeval.metrics.pairs import over_pairs as over_pairs
+from jaxeval.metrics.pairs import pair_groups as pair_groups
+from jaxeval.metrics.pairs import scored_pairs as scored_pairs
 from jaxeval.metrics.visibility import (
     WEIGHTINGS,
     ends_in,
@@ -36,7 +39,7 @@ from jaxeval.metrics.visibility import (
     seen_enough,
     visibility,
 )
-from jaxeval.types import STATIC, Pair, Reference, Symmetry, TaskSpec, a_number, one_of, pytree
+from jaxeval.types import STATIC, Pair, Reference, TaskSpec, a_number, one_of, pytree
 
 PENALTIES = ("hinge", "squared", "saturating")
 
@@ -151,26 +154,6 @@ class GeometricQuality:
 # ------------------------------------------------------------------------------------------------------ the reference
 
 
-def over_pairs(f: Callable[..., Any], spec: TaskSpec, pairs: tuple[Pair, ...], scale: Array, *rows: Any) -> Any:
-    """``f(geometry, *row)`` for every pair, vmapped over the pairs that declare the same symmetries.
-
-    ``rows`` have the pair axis first. Symmetries are static, so each distinct combination is compiled once.
-    """
-    groups: dict[tuple[Symmetry, Symmetry], list[int]] = {}
-    for j, pair in enumerate(pairs):
-        groups.setdefault((spec.body(pair.a).symmetry, spec.body(pair.b).symmetry), []).append(j)
-    parts = []
-    for (a, b), members in groups.items():
-        index = jnp.asarray(members)
-        pick = (lambda x: x) if len(groups) == 1 else (lambda x, i=index: x[i])
-        run = jax.vmap(lambda s, *row, a=a, b=b: f(se3.PairGeometry(s, a, b), *row))
-        parts.append(run(pick(scale), *jax.tree.map(pick, rows)))
-    if len(parts) == 1:
-        return parts[0]
-    back = np.argsort([j for members in groups.values() for j in members])
-    return jax.tree.map(lambda *x: jnp.concatenate(x)[back], *parts)
-
-
 def fit_reference(
     relative: Float[Array, "K J T 7"],
     bins: Int[Array, "K T"],
@@ -276,13 +259,22 @@ def constraints(reference: Reference, params: GeometricParams) -> Constraints:
     sigma_i = max(sqrt(lambda_i), sigma_0) for the eigenvalues of the demonstrations' covariance; pinned where
     sigma_i < sigma_pin and the direction is not free by symmetry. Source: SPECTRA III-A3 (our reading).
     """
-    free = _free(reference)
-    C = _covariance(reference.deviations, reference.demo_valid.astype(reference.deviations.dtype))
+    weights = reference.demo_valid.astype(reference.deviations.dtype)
+    return _constraints(reference.deviations, weights, _free(reference), params)
+
+
+def _constraints(
+    deviations: Float[Array, "K J L 6"],
+    weights: Float[Array, " K"],
+    free: Float[Array, "J L 6 6"],
+    params: GeometricParams,
+) -> Constraints:
+    C = _covariance(deviations, weights)
     floor = jnp.asarray(params.sigma_0_m, C.dtype)
     directions, sigma = jax.vmap(jax.vmap(lambda c, f: _axes_of_spread(c, f, floor)))(C, free)
+    sigma = jnp.maximum(sigma, floor)
     is_free = jnp.einsum("jlai,jlab,jlbi->jli", directions, free, directions) > 0.5
-    pinned = (jnp.maximum(sigma, floor) < params.sigma_pin_m) & ~is_free
-    return Constraints(directions, jnp.maximum(sigma, floor), pinned, free)
+    return Constraints(directions, sigma, (sigma < params.sigma_pin_m) & ~is_free, free)
 
 
 def leave_one_out_z(reference: Reference, params: GeometricParams) -> Float[Array, "K J L 6"]:
@@ -293,18 +285,13 @@ def leave_one_out_z(reference: Reference, params: GeometricParams) -> Float[Arra
     weights = reference.demo_valid.astype(reference.deviations.dtype)
     K = jnp.sum(weights)
     free = _free(reference)
-    floor = jnp.asarray(params.sigma_0_m, weights.dtype)
 
     def one(k: Int[Array, ""]) -> Float[Array, "J L 6"]:
         others = weights.at[k].set(0.0)
         shift = reference.deviations[k] / jnp.maximum(K - 1, 1.0)
-        C = _covariance(reference.deviations + shift[None], others)
-        directions, sigma = jax.vmap(jax.vmap(lambda c, f: _axes_of_spread(c, f, floor)))(C, free)
-        sigma = jnp.maximum(sigma, floor)
-        z = jnp.abs(jnp.einsum("jlai,jla->jli", directions, reference.deviations[k] + shift)) / sigma
-        is_free = jnp.einsum("jlai,jlab,jlbi->jli", directions, free, directions) > 0.5
-        usable = (sigma < params.sigma_pin_m) & ~is_free & reference.demo_valid[k]
-        return jnp.where(usable, z, jnp.nan)
+        found = _constraints(reference.deviations + shift[None], others, free, params)
+        z = _z(reference.deviations[k] + shift, found.directions, found.sigma_m)
+        return jnp.where(found.pinned & reference.demo_valid[k], z, jnp.nan)
 
     return jax.lax.map(one, jnp.arange(weights.shape[0]), batch_size=16)
 
@@ -336,8 +323,11 @@ def terminal_directions(found: Constraints) -> Bool[Array, "J 6"]:
     return found.pinned[:, -1] & (share >= 0.5)
 
 
-def _z(d: Float[Array, "J 6"], directions: Float[Array, "J 6 6"], sigma: Float[Array, "J 6"]) -> Float[Array, "J 6"]:
-    return jnp.abs(jnp.einsum("jai,ja->ji", directions, d)) / sigma
+def _z(
+    d: Float[Array, "*A 6"], directions: Float[Array, "*A 6 6"], sigma: Float[Array, "*A 6"]
+) -> Float[Array, "*A 6"]:
+    """z_i = |v_i^T d| / sigma_i."""
+    return jnp.abs(jnp.einsum("...ai,...a->...i", directions, d)) / sigma
 
 
 # ---------------------------------------------------------------------------------------------------------- the score
@@ -351,11 +341,6 @@ def penalise(excess: Float[Array, "..."], penalty: str) -> Float[Array, "..."]:
     if penalty == "saturating":
         return 1.0 - jnp.exp(-excess)
     return excess
-
-
-def scored_pairs(reference: Reference, bodies: tuple[str, ...]) -> tuple[int, ...]:
-    """Indices of the reference's pairs whose bodies are all among ``bodies``."""
-    return tuple(j for j, p in enumerate(reference.pairs) if p.a in bodies and p.b in bodies)
 
 
 def geometric_quality(
@@ -464,7 +449,7 @@ def departures(
             return se3.deviation(nominal[l], T, geometry, free=free[l], kind=reference.deviation)
 
         d = jax.vmap(one)(T_b_a, slot)
-        return d, jnp.abs(jnp.einsum("tai,ta->ti", directions[slot], d)) / sigma[slot]
+        return d, _z(d, directions[slot], sigma[slot])
 
     use = scored_pairs(reference, bodies)
     columns = tuple(_columns(p, bodies) if j in use else (0, 0) for j, p in enumerate(reference.pairs))
