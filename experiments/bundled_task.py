@@ -281,11 +281,11 @@ def _of_slots(reference: Reference, slots: np.ndarray) -> Reference:
 def _align(
     batch: EpisodeBatch, duration_s: Array, *, spec: TaskSpec, bodies: tuple[str, ...], bins_n: int
 ) -> align.Alignment:
-    def one(poses, time_s, valid, width):
+    def one(poses, time_s, frame_valid, width, valid):
         task = {"spec": spec, "bodies": bodies, "bins_n": bins_n, "mean_duration_s": duration_s}
-        return align.align_episode(poses, time_s, valid, width, **task)
+        return align.align_episode(poses, time_s, frame_valid, width, valid=valid, **task)
 
-    return jax.vmap(one)(batch.poses, batch.time_s, batch.valid, batch.gripper_width_m)
+    return jax.vmap(one)(batch.poses, batch.time_s, batch.frame_valid, batch.gripper_width_m, batch.valid)
 
 
 _COLUMNS = tuple((BODIES.index(p.a), BODIES.index(p.b)) for p in PAIRS)

@@ -279,7 +279,7 @@ def scores(record: Record, robot: Robot) -> None:
         batch = pad_episodes(filled, length=LENGTH, joints_n=len(episodes[0].joint_names))
         assert batch.joints is not None and len(episodes) <= ROWS_N
         q = batch.joints[:, :, [episodes[0].joint_names.index(j) for j in robot.joint_names]]
-        found = quality_of(robot, q, batch.time_s, batch.valid, pool)
+        found = quality_of(robot, q, batch.time_s, batch.frame_valid, pool)
         for quantity in ("score", "cost", "coverage", "min_w"):
             values = np.asarray(getattr(found, quantity), float)[: len(episodes)]
             note = f"from recorded joints, pool {pool.name}; {values.min():.3f} to {values.max():.3f}"

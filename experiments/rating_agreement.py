@@ -212,7 +212,7 @@ def gathered(data: str) -> Executions:
 
 def path_m(e: Episode) -> float:
     """Metres that the hand's centre went."""
-    steps = np.diff(e.poses[e.valid][:, e.bodies.index("tcp"), 4:], axis=0)
+    steps = np.diff(e.body("tcp")[e.valid_of("tcp"), 4:], axis=0)
     return float(np.linalg.norm(steps, axis=1).sum())
 
 

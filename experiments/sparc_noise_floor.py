@@ -239,7 +239,7 @@ def demonstrations(record: Record, episodes_n: int, draws_n: int) -> None:
     runs = [e for e in bundled("stack_cube_demos").iter_episodes() if e.success_at_end is not False][:episodes_n]
     batch = pad_episodes([e.prepared() for e in runs], length=LENGTH)
     tcp = batch.bodies.index("tcp")
-    x, t, valid = (jnp.asarray(a) for a in (batch.poses[:, :, tcp, 4:], batch.time_s, batch.valid))
+    x, t, valid = (jnp.asarray(a) for a in (batch.poses[:, :, tcp, 4:], batch.time_s, batch.valid[:, :, tcp]))
     whole = np.asarray(sparcs(x, t, valid).value, float)
     note = "path of the gripper over a whole demonstration, 20 Hz"
     record.add("stack_cube demonstrations", whole.mean(), interval=of_mean(whole), n=whole.size, note=note)

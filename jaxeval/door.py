@@ -204,7 +204,7 @@ def _check_motion(e: Episode, poses: np.ndarray, valid: np.ndarray, seen: np.nda
         held = [body for i, body in enumerate(e.bodies) if compared[a:b, i].all()]
         who = "every body" if len(held) == len(e.bodies) else ", ".join(held) or "what was seen"
         where = f"frames {frames[a]}-{frames[b]} ({span:.2f} s) hold identical poses of {who}"
-        step = moved[frames[b + 1]] if b + 1 < len(frames) else np.zeros(1)
+        step = np.where(there[b], moved[frames[b + 1]], 0.0) if b + 1 < len(frames) else np.zeros(1)
         if float(step.max()) > FROZEN_JUMP_M:
             jump = f"{where}, then {e.bodies[int(step.argmax())]} jumps {step.max():.3g} m"
             add("frozen_then_jump", jump, "a live track", "mark those frames invalid")

@@ -156,6 +156,7 @@ def test_the_wheel_runs_the_demo_in_an_empty_folder(
     """In a new environment that sees the installed dependencies but not the clone."""
     monkeypatch.setenv("JAX_NUMPY_RANK_PROMOTION", "allow")  # as a user runs it
     monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     environment, work = tmp_path / "env", tmp_path / "work"
     work.mkdir()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)

@@ -281,8 +281,8 @@ def _names(table: Table, renamed: Mapping[str, str], policy: str | None, notes: 
     if "policy" not in names.values() and policy is None:
         hint = ", or columns.policy=group" if "group" in table.columns else ""
         raise InputError(
-            f"{table.path}: no column 'policy', found {', '.join(table.columns)}; expected the policy of every row; "
-            f"give it with the path (records.NAME=PATH){hint}"
+            f"{table.path}: no column 'policy', found {shortened(table.columns, 20)}; expected the policy of every "
+            f"row; give it with the path (records.NAME=PATH){hint}"
         )
     return names
 

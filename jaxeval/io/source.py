@@ -473,9 +473,10 @@ def bundled_path(name: str) -> Path:
     Raises:
         InputError: there is none of that name; the message lists those there are.
     """
-    if name not in bundled_names():
+    path = _data() / name
+    if reader_of(path) is None or not path.resolve().is_relative_to(_data().resolve()):
         raise InputError(f"{BUNDLED}{name}: no such data in the package; it has {', '.join(bundled_names())}")
-    return _data() / name
+    return path
 
 
 def bundled(name: str) -> Part:

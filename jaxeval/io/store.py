@@ -264,7 +264,7 @@ class Store:
             tuple(self.signals.items()),
         )
         table = path / "episodes.parquet"
-        self.episodes: pa.Table = guarded(table, lambda: pq.read_table(table))
+        self.episodes: pa.Table = guarded(table, lambda: pq.ParquetFile(table).read())
         check_columns(table, self.episodes.schema, episode_schema(self.bodies))
         check_episodes(table, self.episodes)
         check_attributes(table, self.episodes.schema)

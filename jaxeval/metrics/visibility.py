@@ -61,14 +61,18 @@ def visibility(
     """
     T, J = bins.shape[0], len(pairs)
     frames = bins >= 0
-    frames_n = jnp.maximum(jnp.sum(frames), 1).astype(dtype)
+    frames_n = jnp.maximum(jnp.sum(frames), 1)
+
+    def share(n: Int[Array, " X"]) -> Float[Array, " X"]:
+        return jnp.where(n == frames_n, 1.0, n.astype(dtype) / frames_n.astype(dtype))  # 1 is exactly 1
+
     there = jnp.broadcast_to(frames[:, None], (T, len(bodies))) if valid is None else valid & frames[:, None]
     column = np.array([[bodies.index(p.a), bodies.index(p.b)] if j in use else [0, 0] for j, p in enumerate(pairs)])
     scored = np.zeros(J, bool)
     scored[list(use)] = True
     column = column.reshape(J, 2).astype(np.int32)
     seen = (there[:, column[:, 0]] & there[:, column[:, 1]]).T & jnp.asarray(scored)[:, None]
-    coverage = jnp.sum(seen, axis=1).astype(dtype) / frames_n
+    coverage = share(jnp.sum(seen, axis=1))
     last_bin = bins[jnp.max(jnp.where(frames, jnp.arange(T), 0))]
     at_end = jnp.any(seen & (bins == last_bin)[None], axis=1)
     gate = jnp.asarray(ends_in(pairs, use))
@@ -77,7 +81,7 @@ def visibility(
         pairs=seen,
         last=jnp.max(jnp.where(seen, jnp.arange(T)[None], 0), axis=1).astype(jnp.int32),
         pair_coverage=coverage,
-        body_coverage=jnp.sum(there, axis=0).astype(dtype) / frames_n,
+        body_coverage=share(jnp.sum(there, axis=0)),
         enough=~jnp.any(low) & ~jnp.any(gate & terminal & ~at_end),
     )
 

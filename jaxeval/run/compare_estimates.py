@@ -103,7 +103,8 @@ def adjusted(p: Sequence[float], correction: str) -> np.ndarray:
     """p-values corrected over all that are known; NaN stays NaN."""
     with jax.enable_x64(True):
         known = np.isfinite(np.asarray(p, float))
-        return np.where(known, np.asarray(CORRECTIONS[correction](np.where(known, p, 1.0), known)), np.nan)
+        told = np.asarray(CORRECTIONS[correction](*_padded((np.where(known, p, 1.0), known))))
+        return np.where(known, told[: len(known)], np.nan)
 
 
 def multiplier(p_adjusted: np.ndarray, correction: str, alpha: float) -> float:

@@ -67,7 +67,7 @@ def compared(
 
 def _side(side: str, runs: Runs, x: np.ndarray, mean: Mean) -> Row:
     """What one policy's values in a cell are, and how many were left out."""
-    low, middle, high = (float(v) for v in np.percentile(x, QUARTERS)) if len(x) else (None,) * 3
+    low, middle, high = map(_known, _quartiles(x))
     told = {
         "n": len(x), "mean": _known(mean.value), "low": _known(mean.low), "high": _known(mean.high),
         "sd": _known(mean.error) and float(mean.error) * math.sqrt(len(x)),
@@ -82,7 +82,7 @@ def _paired(d: np.ndarray, mean: Mean, level: float) -> Row:
     ranks, effect = signed_rank(d), d_z(d, level=level)
     test = f"{'exact ' if ranks.exact else ''}signed-rank"
     return {
-        "pairing": "paired", "pairs_n": len(d), "median_difference": float(np.median(d)), "interval": "paired t",
+        "pairing": "paired", "pairs_n": len(d), "median_difference": _known(_quartiles(d)[1]), "interval": "paired t",
         **_tests(mean, "paired t", _known(ranks.p), test),
         **_effect(effect, "d_z"), "superiority": _known(ranks.superiority), "rank_biserial": _known(ranks.effect),
     }  # fmt: skip
@@ -92,8 +92,8 @@ def _unpaired(a: np.ndarray, b: np.ndarray, mean: Mean, level: float) -> Row:
     """Tests and effects of runs that share no start."""
     ranks, effect = rank_sum(a, b), hedges_g(a, b, level=level)
     return {
-        "pairing": "unpaired", "pairs_n": 0,
-        "median_difference": float(np.median(a) - np.median(b)) if len(a) and len(b) else None, "interval": "Welch t",
+        "pairing": "unpaired", "pairs_n": 0, "interval": "Welch t",
+        "median_difference": _known(_quartiles(a)[1] - _quartiles(b)[1]),
         **_tests(mean, "Welch t", _known(ranks.p), f"{'exact ' if ranks.exact else ''}Mann-Whitney"),
         **_effect(effect, "Hedges' g"), "superiority": _known(ranks.superiority), "rank_biserial": _known(ranks.effect),
     }  # fmt: skip
@@ -178,6 +178,14 @@ def _each(told: Mean, n: int) -> list[Mean]:
     return [Mean(*(c[k] for c in columns)) for k in range(n)]
 
 
+def _quartiles(x: np.ndarray) -> np.ndarray:
+    """Lower quartile, median, upper quartile; NaN where there is no value."""
+    if not np.isfinite(x).all() or not len(x):
+        return np.full(3, np.nan)
+    unit = float(np.abs(x).max()) or 1.0
+    return np.percentile(x / unit, QUARTERS) * unit  # half-way between the largest floats there is none
+
+
 def _mean(x: np.ndarray) -> float:
     """The sum of shares: a sum of values near the largest float would be infinite."""
     return float((x / len(x)).sum())
@@ -205,7 +213,7 @@ def _bootstraps(
     parts: dict[int, list[np.ndarray]] = {}
     for k, cell in enumerate(cells):
         of = [pairs[k]] if cell.paired else [sides[2 * k], -sides[2 * k + 1]]
-        if k not in several and min(map(len, of)) > 1:
+        if k not in several and min(map(len, of)) > 1 and all(np.isfinite(x).all() for x in of):
             parts[k] = of
 
     def alike(k: int) -> tuple[int, ...]:
@@ -223,8 +231,7 @@ def _bootstraps(
             told = _drawn(key, weight, stratum, np.arange(n) < sum(sizes), level, resamples_n=resamples_n)
             for i, k in enumerate(found):
                 whole = sum(_mean(x) for x in parts[k])
-                low, high = _known(told.low[i]), _known(told.high[i])
-                out[k] = (None if low is None else whole + low, None if high is None else whole + high)
+                out[k] = _known(whole + float(told.low[i])), _known(whole + float(told.high[i]))
     return out
 
 

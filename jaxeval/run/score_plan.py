@@ -40,7 +40,6 @@ from jaxeval.metrics.registry import (
     metric_named,
 )
 from jaxeval.run.fit import align_to_spec, quick_jit
-from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
 from jaxeval.types import FINDINGS, TRACKING_FINDINGS, EpisodeBatch, Reference
 
 if TYPE_CHECKING:
@@ -348,9 +347,13 @@ def _signals_of(part: Any) -> tuple[str, ...]:
 def _chosen(chosen: Sequence[str] | None, reference: Reference | None, task: str) -> tuple[list[str], bool]:
     """(names of metrics in the order of the registry, whether those that cannot be had are to be left out)."""
     there = list(all_metrics())
+    if chosen is None and reference is not None:
+        return ["geometric"], False
     if chosen is None:
+        from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
+
         alone = DEFAULT_OF_STAGED if task in mujoco_task_names() else ("smoothness",)
-        return ["geometric"] if reference is not None else list(alone), False
+        return list(alone), False
     wanted = [chosen] if isinstance(chosen, str) else list(chosen)
     if wanted == ["all"]:
         return there, True

@@ -22,6 +22,8 @@ Others = Num[Array, " M"] | Num[np.ndarray, " M"]
 OthersValid = Bool[Array, " M"] | Bool[np.ndarray, " M"]
 ROUNDING = 4.0
 """Units in the last place of the largest value: values that lie no further apart do not vary."""
+MOST_SHARE = 2.0**-8
+"""Of the largest float: the reciprocal of a larger value is none that compiled code holds."""
 
 
 class Mean(NamedTuple):
@@ -54,10 +56,12 @@ def mean_of(x: Values, valid: Valid, *, level: Scalar = 0.95) -> Mean:
 
     value = sum x / n;  error = s / sqrt(n), s² = sum (x - value)² / (n - 1);  value ± t(n - 1) error;
     p = P(|T| >= |value| / error), T with n - 1 degrees of freedom. In the values' unit.
-    Exact where values are normal; else as good as the mean's distribution is near to normal: covers 93 to 96 % for 10
-    to 100 values of uniform, exponential and two-humped distributions but for the exponential at n = 10 (90 %).
+    Exact where values are normal. Coverage of 95 % intervals for n = 5, 10, 30, 100 (simulated): uniform .93, .95, .95,
+    .95; two humps .93, .94, .95, .95; exponential .88, .90, .93, .94; where one value in ten is far off and makes the
+    mean, .47, .65, .90, .93, since it is often not among few.
     Undefined: NO_DATA for n = 0; NOT_ENOUGH for n = 1 (the value stands); CONSTANT where the values do not vary but for
-    rounding (the interval is that point, no p); BAD_INPUT for a value that is not finite or a level outside (0, 1).
+    rounding (the interval is that point, no p); BAD_INPUT for a value that is not finite or beyond MOST_SHARE of the
+    largest float, or a level outside (0, 1).
     Source: Student 1908, Biometrika 6:1. Oracle: scipy.stats.ttest_rel, ttest_1samp.
 
     >>> gain = mean_of(jnp.array([1.0, 2.0, 4.0, 5.0]), jnp.full(4, True))
@@ -72,7 +76,9 @@ def mean_difference(a: Values, valid_a: Valid, b: Others, valid_b: OthersValid, 
     """Mean of a minus mean of b, of independent runs whose variances may differ (Welch).
 
     error² = v_a + v_b, v = s² / n;  df = (v_a + v_b)² / (v_a² / (n_a - 1) + v_b² / (n_b - 1));  value ± t(df) error.
-    Taking both variances for one would be wrong where the smaller group varies more. In the values' unit.
+    Taking both variances for one would be wrong where the smaller group varies more. In the values' unit. Coverage of
+    95 % intervals, the other side twice as many and three times as wide: .94 to .95 from n = 5 on, but .80, .88, .94,
+    .95 (n = 5, 10, 30, 100) where one value in ten makes the mean.
     Undefined: as `mean_of`; NO_DATA if either has no value, NOT_ENOUGH if either has one, CONSTANT if neither varies.
     Source: Welch 1947, Biometrika 34:28. Oracle: scipy.stats.ttest_ind(equal_var=False).
 
@@ -135,7 +141,7 @@ def _sample(x: Values, valid: Valid) -> _Sample:
     """In units of the largest value, so that no square is too large or too small to be held."""
     keep = jnp.asarray(valid)
     x = jnp.where(keep, jnp.asarray(x, jnp.result_type(float)), 0.0)
-    finite = jnp.all(jnp.isfinite(x))
+    finite = jnp.all(jnp.abs(x) <= MOST_SHARE * jnp.finfo(x.dtype).max)
     x = jnp.where(finite, x, 0.0)
     n = jnp.sum(keep).astype(x.dtype)
     largest = jnp.max(jnp.abs(x), initial=0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -109,16 +109,22 @@ def public(poses, alignment, success, *, reference, params, bodies):
     return jax.vmap(one)(poses, alignment, success)
 
 
+@cache
+def slopes(quality, bodies: tuple[str, ...]):
+    """Compiled once for all numbers that a case and the Params may hold."""
+
+    def total(poses, params, alignment, success, reference):
+        out = quality(poses, alignment, success, reference=reference, params=params, bodies=bodies)
+        return jnp.sum(out.gate_free), out
+
+    return quick_jit(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))
+
+
 def with_gradients(quality, made: Case, params: GeometricParams, bodies: tuple[str, ...] = BODIES):
     """(parts, gradient in the poses and the Params) of the sum of the gate-free qualities."""
     reference, poses, alignment, success = on_device(made)
     poses = poses[:, :, [BODIES.index(b) for b in bodies]]
-
-    def total(poses, params):
-        out = quality(poses, alignment, success, reference=reference, params=params, bodies=bodies)
-        return jnp.sum(out.gate_free), out
-
-    (_, out), gradients = quick_jit(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))(poses, on_device(params))
+    (_, out), gradients = slopes(quality, bodies)(poses, on_device(params), alignment, success, reference)
     return jax.tree.map(np.asarray, (out, gradients))
 
 
@@ -178,10 +184,15 @@ def test_a_turn_by_pi_is_an_ordinary_one() -> None:
     assert np.abs(of_poses[2, upright]).max() > 0
 
 
+@cache
+def kernel(frames_in_chunk: int, bodies: tuple[str, ...]):
+    """The kernel as it is compiled while the module's constant has that value."""
+    return quick_jit(partial(fused.fused_quality, bodies=bodies))
+
+
 def fuse(made: Case, params: GeometricParams, *, bodies: tuple[str, ...] = BODIES):
     reference, poses, alignment, success = on_device(made)
-    run = partial(fused.fused_quality, reference=reference, bodies=bodies)
-    out = quick_jit(lambda *x: run(*x[:3], params=x[3]))(poses, alignment, success, params)
+    out = kernel(fused.FRAMES_IN_CHUNK, bodies)(poses, alignment, success, reference=reference, params=params)
     return jax.tree.map(np.asarray, out)
 
 

@@ -12,6 +12,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from jaxeval.metrics import grasp as G
 from jaxeval.metrics import grasp_host as H
+from tests.executions import quick_jit
 
 KNOWN = json.loads(
     (Path(__file__).resolve().parents[2] / "jaxeval" / "data" / "parcelstow" / "grasps.json").read_text()
@@ -139,10 +140,8 @@ def test_cvar_is_the_mean_of_the_tail() -> None:
     assert fine == pytest.approx(0.000773, rel=1e-3)  # published .000778: another quantity
     exact = H.margin_cvar(p, n, origin_m=np.zeros(3), nodes_n=16, **how)
     assert exact == pytest.approx(fine, rel=5e-3)
-    ours = G.margin_cvar(
-        jnp.asarray(p, jnp.float32), jnp.asarray(n, jnp.float32), jnp.ones(5, bool),
-        origin_m=jnp.zeros(3), nodes_n=16, **how,
-    )  # fmt: skip
+    arrays = (jnp.asarray(p, jnp.float32), jnp.asarray(n, jnp.float32), jnp.ones(5, bool))
+    ours = quick_jit(lambda *x: G.margin_cvar(*x, origin_m=jnp.zeros(3), nodes_n=16, **how))(*arrays)
     assert float(ours) == pytest.approx(exact, rel=1e-3)
 
 

@@ -136,8 +136,13 @@ def score(
     reference: Reference,
     params: Any,
     bodies: Any,
+    valid: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Q of one execution and its parts; `poses` [T, N, 7], `bins` [T] with -1 for frames that do not count."""
+    """Q of one execution and its parts; `poses` [T, N, 7], `bins` [T] with -1 for frames that do not count.
+
+    `valid` [T, N]: which bodies were seen. q is NaN where too little was.
+    """
+    valid = np.ones(poses.shape[:2], bool) if valid is None else valid
     found, z_0 = constraints(reference, params), radius(reference, params)
     used = [j for j, p in enumerate(reference.pairs) if p.a in bodies and p.b in bodies]
     turns = any_turns(reference)
@@ -145,10 +150,15 @@ def score(
     scale = np.asarray(reference.scale, np.float64)
     frames = [t for t in range(len(bins)) if bins[t] >= 0]
     T, J, L, P = len(bins), len(reference.pairs), nominal.shape[1], len(reference.spec.sub_tasks)
+    seen = np.zeros((T, J), bool)
+    for t in frames:
+        for j in used:
+            a, b = (bodies.index(name) for name in (reference.pairs[j].a, reference.pairs[j].b))
+            seen[t, j] = valid[t, a] and valid[t, b]
 
     z = np.zeros((T, J, 6))
     for t in frames:
-        for j in used:
+        for j in (j for j in used if seen[t, j]):
             a, b = (pose(poses[t, bodies.index(name)]) for name in (reference.pairs[j].a, reference.pairs[j].b))
             axes = found[j][bins[t]]
             d = scaled_deviation(
@@ -158,21 +168,39 @@ def score(
 
     cost = np.zeros((T, J))
     pinned_n = np.zeros(T, int)
+    judged = []
     for t in frames:
-        pinned_n[t] = sum(int(found[j][bins[t]].pinned.sum()) for j in used)
-        for j in used:
+        pinned_n[t] = sum(int(found[j][bins[t]].pinned.sum()) for j in used if seen[t, j])
+        all_n = sum(int(found[j][bins[t]].pinned.sum()) for j in used)
+        if seen[t].any() and (pinned_n[t] > 0 or all_n == 0):
+            judged.append(t)
+        for j in (j for j in used if seen[t, j]):
             excess = np.maximum(0, z[t, j, found[j][bins[t]].pinned] - z_0)
             cost[t, j] = PENALTY[params.penalty](excess).sum() / max(pinned_n[t], 1)
     weight = np.zeros(T)
-    for t in frames:
-        weight[t] = 1.0 if params.weighting == "frames" else 1.0 / np.sum(bins == bins[t])
+    for t in judged:
+        weight[t] = 1.0 if params.weighting == "frames" else 1.0 / np.sum(bins[judged] == bins[t])
     weight /= weight.sum()
 
     gate_free = float(np.exp(-(weight @ cost).sum()))
-    code, index = gate(z[frames[-1]], found, reached, success, reference, params, z_0, used)
-    sub_task = [cost[(bins >= 0) & (bins // (L // P) == p)].sum(axis=1) for p in range(P)]
+    z_end, enough = np.zeros((J, 6)), True
+    coverage = seen[frames].mean(axis=0)
+    for j in used:
+        when = [t for t in frames if seen[t, j]]
+        z_end[j] = z[when[-1], j] if when else 0.0
+        pinned = any(axes.pinned.any() for axes in found[j])
+        enough &= not pinned or coverage[j] >= float(params.coverage_min)
+        last = found[j][-1]
+        placed = any(last.pinned[i] and (last.directions[:3, i] ** 2).sum() >= 0.5 for i in range(6))
+        if reference.pairs[j].role in ("m_r", "m_s") and placed:
+            enough &= any(bins[t] == bins[frames[-1]] for t in when)
+    code, index = gate(z_end, found, reached, success, reference, params, z_0, used)
+    counts = np.isin(np.arange(T), judged)
+    sub_task = [cost[counts & (bins // (L // P) == p)].sum(axis=1) for p in range(P)]
     return {
-        "q": gate_free if code == 0 else 0.0,
+        "q": np.nan if not enough else gate_free if code == 0 else 0.0,
+        "enough": enough,
+        "pair_coverage": np.where(np.isin(np.arange(J), used), coverage, 0.0),
         "gate_free": gate_free,
         "gate_code": code,
         "gate_index": index,

@@ -15,7 +15,7 @@ import pytest
 from jaxeval import align
 from jaxeval.io import bundled
 from jaxeval.io.spec import load_spec
-from jaxeval.metrics.geometric import GeometricParams, geometric_quality
+from jaxeval.metrics.geometric import GeometricParams, GeometricQuality, geometric_quality
 from jaxeval.run.fit import fit, spec_bodies, with_bodies
 from jaxeval.types import Episode, EpisodeBatch, Reference, pad_episodes
 from tests.executions import quick_jit
@@ -68,6 +68,21 @@ def aligned(task: str, dtype: str) -> align.Alignment:
     return jax.tree.map(np.asarray, found)
 
 
+@partial(jax.jit, static_argnames="bodies")
+def quality(
+    poses: jax.Array,
+    alignment: align.Alignment,
+    success: jax.Array,
+    reference: Reference,
+    params: GeometricParams,
+    *,
+    bodies: tuple[str, ...],
+) -> GeometricQuality:
+    """Of every execution; one compile serves all numbers of a reference and of the Params."""
+    one = partial(geometric_quality, reference=reference, params=params, bodies=bodies)
+    return jax.vmap(one)(poses, alignment, success)
+
+
 def both(
     task: str, dtype: str, params: GeometricParams, **changed: Any
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -76,9 +91,7 @@ def both(
     reference = dataclasses.replace(reference, **changed)
     alignment = aligned(task, dtype)
     with precision(dtype):
-        public = quick_jit(jax.vmap(partial(geometric_quality, reference=reference, params=params, bodies=bodies)))(
-            batch.poses, alignment, batch.success
-        )
+        public = quality(batch.poses, alignment, batch.success, reference, params, bodies=bodies)
         public = jax.tree.map(np.asarray, public)
     for k in range(batch.n_episodes):
         ours = {f.name: getattr(public, f.name)[k] for f in dataclasses.fields(public)}

@@ -17,7 +17,6 @@ from jaxeval.metrics.registry import FRAME, Column, Context, Measured, Metric, N
 from jaxeval.robots import Robot, follow, inverse_kinematics, load_pool, load_robot, read_robot, robot_names
 from jaxeval.robots.model import chain, jacobian_of
 from jaxeval.run.scorers.smoothness import moving_body
-from jaxeval.sim.embodiment import embodiment_with
 from jaxeval.types import STATIC, EpisodeBatch, InputError, pytree
 
 
@@ -51,6 +50,8 @@ def robot_with(joint_names: Sequence[str]) -> str | None:
 
     Joints of an embodiment of MuJoCo's tasks are only its own robot's: a Panda's are there called as an xArm7's.
     """
+    from jaxeval.sim.embodiment import embodiment_with
+
     own = embodiment_with(tuple(joint_names)) or ""
     held = (n for n in robot_names() if n.startswith(own) and set(load_robot(n).joint_names) <= set(joint_names))
     return next(held, None)

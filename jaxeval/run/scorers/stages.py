@@ -15,9 +15,6 @@ import numpy as np
 from jaxeval.metrics import hand_motion as H
 from jaxeval.metrics import stages as S
 from jaxeval.metrics.registry import Column, Context, Measured, Metric, Needs, Recorded, Told
-from jaxeval.sim.embodiment import arm_velocity_limits, embodiment_with
-from jaxeval.sim.mujoco_rollout import HAND
-from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task, mujoco_task_names
 from jaxeval.types import STATIC, EpisodeBatch, InputError, pytree
 
 SIGNALS = ("phase", "object_velocity", "fingertip_force", "receptacle_force", "joint_velocity", "told_speed")
@@ -35,6 +32,8 @@ class Judged:
 
 def staged_task(recorded: Recorded) -> Any:
     """The task whose stages can be told; InputError where it is none of those."""
+    from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task, mujoco_task_names
+
     if recorded.task not in mujoco_task_names():
         raise InputError(
             f"{recorded.where}: stages are told of {', '.join(mujoco_task_names())}, found episodes of "
@@ -47,6 +46,8 @@ def staged_task(recorded: Recorded) -> Any:
 
 def needs(recorded: Recorded, params: S.StageParams) -> Needs:
     """The object and the hand, and what a rollout on MuJoCo records beside them."""
+    from jaxeval.sim.mujoco_rollout import HAND
+
     task = staged_task(recorded)
     if not recorded.joint_names:
         raise InputError(
@@ -67,6 +68,8 @@ def _limits(recorded: Recorded) -> dict[str, float]:
     A rollout with a description of the person's own says where that is: its limits are not those of an embodiment
     whose joints have the same names.
     """
+    from jaxeval.sim.embodiment import arm_velocity_limits, embodiment_with
+
     told = {str((c.get("rollout") or {}).get("embodiment")) for c in recorded.configuration}
     own = next((name for name in told if name.endswith(".yaml")), None)
     if own is not None and (len(told) > 1 or not Path(own).is_file()):
