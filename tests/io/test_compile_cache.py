@@ -104,7 +104,7 @@ def test_every_verb_run_twice_says_only_what_is_ours(tmp_path: Path) -> None:
         ("plan", "a_only=0.42", "b_only=0.11"),
         ("agree", "metrics=m.csv", "resamples_n=100"),
         ("rollout", "task=parcel_stow", "episodes=1", "out=o"),
-        ("video", "o", "out=v", "width=64", "height=48", "fps=2"),
+        ("video", "o", "out=v", "width=64", "height=64", "fps=2"),
     ):
         for again in range(2):
             first = (f"episodes={again + 1}",) if words[0] == "rollout" else ()
