@@ -100,11 +100,11 @@ def test_every_verb_run_twice_says_only_what_is_ours(tmp_path: Path) -> None:
         ("inspect", "bundled:stack_cube_demos"),
         ("convert", "bundled:stack_cube_demos", "out=c", "overwrite=true"),
         ("propose", demos, "out=p.yaml", "overwrite=true"),
-        ("compare", "records=bundled:parcelstow", "a=expert", "b=Diffusion Policy", "resamples_n=100"),
+        ("compare", "records=bundled:parcelstow", "a=expert", "b=Diffusion Policy", "pairing=auto", "resamples_n=100"),
         ("plan", "a_only=0.42", "b_only=0.11"),
         ("agree", "metrics=m.csv", "resamples_n=100"),
         ("rollout", "task=parcel_stow", "episodes=1", "out=o"),
-        ("video", "o", "out=v", "width=64", "height=48", "fps=2"),
+        ("video", "o", "out=v", "width=64", "height=64", "fps=2"),
     ):
         for again in range(2):
             first = (f"episodes={again + 1}",) if words[0] == "rollout" else ()
