@@ -13,7 +13,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 RESULT = "result.json"
 NUMBERS = ("ours", "low", "high", "published")
@@ -74,12 +74,13 @@ def _near(x: Any, y: Any, tolerance: float) -> bool:
     """Whether two numbers, two lists of them or two nulls are the same but for the tolerance; NaN is like NaN."""
     if isinstance(x, list) and isinstance(y, list):
         return len(x) == len(y) and all(_near(a, b, tolerance) for a, b in zip(x, y, strict=True))
-    numbers = [isinstance(v, (int, float)) and not isinstance(v, bool) for v in (x, y)]
-    if not all(numbers):
-        return not any(numbers) and x == y
-    if x == y or (math.isnan(x) and math.isnan(y)):
-        return True
-    return abs(x - y) <= tolerance * max(1.0, abs(x))
+    if _is_number(x) and _is_number(y):
+        return x == y or (math.isnan(x) and math.isnan(y)) or abs(x - y) <= tolerance * max(1.0, abs(x))
+    return type(x) is type(y) and x == y
+
+
+def _is_number(x: Any) -> TypeGuard[float]:
+    return isinstance(x, (int, float)) and not isinstance(x, bool)
 
 
 def main(argv: list[str]) -> int:
@@ -96,7 +97,7 @@ def main(argv: list[str]) -> int:
     if absent := [folder for folder in folders if not folder.is_dir()]:
         print(f"{absent[0]}: there is no such folder, expected one with {RESULT} below; check it", file=sys.stderr)
         return 2
-    equal_n, lines = differences(*folders, tolerance)
+    equal_n, lines = differences(folders[0], folders[1], tolerance)
     print("\n".join([*lines, f"{equal_n} rows equal, {len(lines)} differences"]))
     return 1 if lines else 0
 
