@@ -148,6 +148,8 @@ def varied_means(parts: Sequence[Part]) -> Varied:
     As `varied`, with no start made up, since nothing bounds the numbers: the centre is the value, and
     v_starts = n / (n - 1) * sum over n starts (sum of e)². With one part of pairs and one seed it is the paired t
     interval. Several parts (cells) share a start that is named alike in them, so its runs count as one.
+    Of comparisons of equals (normal; 2 to 10 seeds, 20 and 100 starts, seeds alike or as far apart as a run's noise;
+    400 each) "better" was said in 0 to 5.8 %, in 2 % at most where seeds do not differ.
     """
     value = 0.0
     starts: dict[Hashable, float] = {}
