@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxeval.metrics.kinematic import joint_limit_margin, manipulability
+from jaxeval.metrics.kinematic import Manipulability, joint_limit_margin, manipulability
 from jaxeval.robots import forward_kinematics, jacobian, load_pool, load_robot, read_robot, robot_names
 from jaxeval.robots.load import data_folder
-from jaxeval.robots.model import chain, jacobian_of
+from jaxeval.robots.model import Chain, Robot, chain, jacobian_of
 from jaxeval.types import InputError
 
 ARMS = robot_names()
@@ -32,6 +32,12 @@ def pinocchio_of(name: str):
     return pin, model, frame
 
 
+def measured(robot: Robot, q: jax.Array) -> tuple[Chain, jax.Array, Manipulability]:
+    at = chain(robot, q)
+    J = jacobian_of(robot, at)
+    return at, J, manipulability(J)
+
+
 @pytest.mark.parametrize("name", ARMS)
 def test_kinematics_and_manipulability_are_pinocchios(name: str) -> None:
     robot = load_robot(name)
@@ -40,9 +46,8 @@ def test_kinematics_and_manipulability_are_pinocchios(name: str) -> None:
     lower, upper = robot.range()
     q = np.random.default_rng(3).uniform(lower, upper, (1000, robot.joints_n))
     with jax.enable_x64():
-        at = jax.jit(partial(chain, robot))(jnp.asarray(q.T))
-        J = np.moveaxis(np.asarray(jacobian_of(robot, at)), -1, 0)
-        m = manipulability(jnp.moveaxis(jnp.asarray(J), 0, -1))
+        at, J, m = jax.jit(partial(measured, robot))(jnp.asarray(q.T))
+        J = np.moveaxis(np.asarray(J), -1, 0)
     theirs, tip, turned = [], [], []
     for row in q:
         pin.computeJointJacobians(model, data, row)

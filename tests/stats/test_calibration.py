@@ -216,7 +216,7 @@ def test_standardised_features_and_fixed_effects() -> None:
     won = rng.uniform(size=300) < 1 / (1 + np.exp(-(x - 3) * 0.4 - policy))
     with jax.enable_x64(True):
         columns = np.concatenate([np.asarray(standardised(x[:, None])), np.asarray(dummies(policy, levels_n=3))], 1)
-        made = jax.tree.map(np.asarray, logistic_fit(columns, won))
+        made = jax.tree.map(np.asarray, fit(columns, won))
     theirs = sm.Logit(won.astype(float), sm.add_constant(np.stack([x, policy == 1, policy == 2], 1).astype(float)))
     params = theirs.fit(disp=0).params
     np.testing.assert_allclose(made.coefficients[1:], params[1:] * [x.std(), 1, 1], rtol=1e-6)
