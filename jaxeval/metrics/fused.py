@@ -197,10 +197,16 @@ def quality_by_tables(
     )
     pairs_seen = seen.pairs[:, np.asarray(use, np.int32)]
     slot = jnp.maximum(alignment.bins, 0)
-    n, all_n = jnp.zeros((B, T), jnp.int32), jnp.zeros((B, T), jnp.int32)
-    for u in range(len(use)):
-        pinned_n = made.pinned_n[u].at[slot].get(mode="promise_in_bounds").astype(jnp.int32)
-        n, all_n = n + jnp.where(pairs_seen[:, u], pinned_n, 0), all_n + pinned_n
+    all_n = jnp.sum(made.pinned_n, axis=0).astype(jnp.int32).at[slot].get(mode="promise_in_bounds")
+
+    def seen_n() -> Int[Array, "B T"]:
+        n = all_n
+        for u in range(len(use)):
+            pinned_n = made.pinned_n[u].astype(jnp.int32).at[slot].get(mode="promise_in_bounds")
+            n = n - jnp.where(pairs_seen[:, u], 0, pinned_n)
+        return n
+
+    n = jax.lax.cond(jnp.all(pairs_seen | ~frames[:, None]), lambda: jnp.where(frames, all_n, 0), seen_n)
     share = 1.0 / jnp.maximum(n, 1).astype(poses.dtype)
     frame_pair_cost = _spread(jnp.where(pairs_seen, cost * share[:, None], 0.0), use, J)
 

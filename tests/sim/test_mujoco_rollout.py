@@ -57,6 +57,8 @@ def test_an_episode_holds_what_was_recorded(made) -> None:
     )
     assert e.episode_id == "parcel_stow/seed=5/episode=0/panda/expert/speed=2"
     assert e.initial_condition_id == "parcel_stow/seed=5/episode=0"
+    told = {"policy": "expert", "embodiment": "panda", "simulator": "mujoco", "told_speed": 2.0}
+    assert e.attributes == told and e.frame_valid.all() and e.valid.all()
     np.testing.assert_allclose(e.body("parcel")[:, 4:], signals.object_pose[:, 4:], atol=1e-6)
     np.testing.assert_allclose(e.body("tcp")[:, 4:], signals.hand_pose[:, 4:], atol=1e-6)
     np.testing.assert_allclose(e.joints, signals.joint_position, atol=1e-6)
