@@ -1,9 +1,8 @@
 """What every test run sets up before jaxeval is imported: strict shapes, checked annotations, a compilation cache."""
 
 import gc
-import hashlib
 import os
-import platform
+import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,19 +24,11 @@ if jax.__version_info__[:2] == (0, 10):  # an XLA that does not know a flag ends
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache" / "jax"
 CACHE_BYTES = 2**30
-
-
-def code_for() -> str:
-    """Names the code that this processor runs and this jax reads: that of another processor may end the process."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
-    features = next((x for x in lines if x.startswith(("flags", "Features"))), platform.processor())
-    return f"{jax.__version__}-{hashlib.sha256(features.encode()).hexdigest()[:12]}"
-
+CODE = Path(__file__).resolve().parents[1] / "jaxeval" / "io" / "compile_cache.py"  # read without importing jaxeval
 
 SETTINGS = {
     "jax_numpy_rank_promotion": "raise",
-    "jax_compilation_cache_dir": str(CACHE / code_for()),
+    "jax_compilation_cache_dir": str(CACHE / runpy.run_path(str(CODE))["cache_name"]()),
     # With a bound jax reads the folder through at every write, 0.1 s at 3,000 functions: `forget` holds it instead.
     "jax_compilation_cache_max_size": -1,
     "jax_persistent_cache_min_compile_time_secs": 0.0,  # to write a function takes a tenth of what compiling it does
