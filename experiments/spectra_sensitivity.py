@@ -321,7 +321,7 @@ def stalled(e: Episode) -> Episode:
 
 
 def _frames(e: Episode, index: np.ndarray) -> Episode:
-    names = ("poses", "time_s", "valid", "gripper_width_m", "sub_task", "joints", "actions")
+    names = ("poses", "time_s", "valid", "frame_valid", "gripper_width_m", "sub_task", "joints", "actions")
     arrays = {name: getattr(e, name) for name in names}
     taken = {name: x[index] for name, x in arrays.items() if x is not None}
     return dataclasses.replace(e, success_at_end=None, success_once=None, **taken)
