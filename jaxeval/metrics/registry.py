@@ -204,7 +204,7 @@ def register(metric: Metric) -> Metric:
     """Add a metric for this process; ValueError if another has its name. Returns it, so that it may be assigned."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", metric.name):
         raise ValueError(f"metric name is '{metric.name}'; expected lower-case letters, digits and _, a letter first")
-    there = _REGISTERED.get(metric.name) or _installed().get(metric.name)
+    there = _REGISTERED.get(metric.name) or _offered()[0].get(metric.name)
     if there is not None and there is not metric:
         raise ValueError(f"a metric '{metric.name}' is registered already; give yours another name")
     _REGISTERED[metric.name] = metric
@@ -212,30 +212,47 @@ def register(metric: Metric) -> Metric:
 
 
 @cache
-def _installed() -> dict[str, Metric]:
-    """Metrics offered by installed packages, this one's first."""
+def _offered() -> tuple[dict[str, Metric], dict[str, str]]:
+    """Metrics that installed packages offer, and by entry point why one cannot be used: the others go on."""
     out: dict[str, Metric] = {}
+    refused: dict[str, str] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
-        metric = point.load()
-        if not isinstance(metric, Metric):
-            raise InputError(
-                f"entry point {GROUP}:{point.name} is a {type(metric).__name__} ({point.value}), expected a "
-                "jaxeval.metrics.registry.Metric; correct that package or remove it"
+        try:
+            metric = point.load()
+        except Exception as error:
+            why = (
+                f"cannot be loaded ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no word'})"
             )
-        out[metric.name] = metric
-    return out
+        else:
+            if isinstance(metric, Metric) and metric.name not in out:
+                out[metric.name] = metric
+                continue
+            why = f"is a {type(metric).__name__}, expected a jaxeval.metrics.registry.Metric"
+            if isinstance(metric, Metric):
+                why = f"is a second metric '{metric.name}', expected another name"
+        refused[point.name] = (
+            f"entry point {GROUP}: {point.name} = {point.value} {why}; correct that package or remove it"
+        )
+    return out, refused
 
 
 def all_metrics() -> dict[str, Metric]:
     """Every metric there is, by name: the package's own first, in a fixed order."""
-    found = _installed() | _REGISTERED
+    found = _offered()[0] | _REGISTERED
     place = {name: i for i, name in enumerate(_ORDER)}
     return {name: found[name] for name in sorted(found, key=lambda n: (place.get(n, len(_ORDER)), n))}
+
+
+def refused_metrics() -> dict[str, str]:
+    """Of installed packages' metrics that cannot be used: name of the entry point -> why, a sentence."""
+    return _offered()[1]
 
 
 def metric_named(name: str) -> Metric:
     """The metric of that name; InputError lists those there are."""
     found = all_metrics()
+    if name not in found and name in refused_metrics():
+        raise InputError(f"metrics: {refused_metrics()[name]}", code="no_metric", key=name)
     if name not in found:
         raise InputError(
             f"metrics: no metric '{name}'; expected any of {', '.join(found)}; correct the name",

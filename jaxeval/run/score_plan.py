@@ -38,6 +38,7 @@ from jaxeval.metrics.registry import (
     columns_of,
     described,
     metric_named,
+    refused_metrics,
 )
 from jaxeval.run.fit import align_to_spec, quick_jit
 from jaxeval.types import FINDINGS, TRACKING_FINDINGS, EpisodeBatch, Reference
@@ -302,6 +303,8 @@ def make_plan(
             continue
         made.append((metric, params, need))
         notes += need.notes
+    if everything:
+        notes += [f"{name} is left out: {why}" for name, why in refused_metrics().items()]
     if not made:
         raise InputError(
             f"{recorded.where}: no metric can be measured ({notes[0]}); name the one you want with metrics=[...]"

@@ -107,19 +107,24 @@ def test_an_installed_package_offers_it_by_an_entry_point(tmp_path: Path, monkey
     about = tmp_path / "reach_package-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: reach-package\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[jaxeval.metrics]\nreach = reach_package:METRIC\n")
+    points = ["reach = reach_package:METRIC", "gone = reach_package.gone:METRIC", "odd = reach_package:ReachParams"]
+    (about / "entry_points.txt").write_text("\n".join(["[jaxeval.metrics]", *points, ""]))
     lines = Path(__file__).read_text().split("@pytest.fixture\n")[0].split("from tests.")[0] + "\n"
     body = Path(__file__).read_text().split("@pytest.fixture\n")[0].split("import episodes\n", 1)[1]
     (tmp_path / "reach_package.py").write_text(lines + body + "\nMETRIC = REACH\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry._installed.cache_clear()
+    registry._offered.cache_clear()
     try:
         found = registry.all_metrics()
         assert list(found)[:6] == ["geometric", "smoothness", "kinematic", "tracking", "stages", "grasp"]
         assert found["reach"].columns[0].unit == "m" and found["reach"].measure.__module__ == "reach_package"
+        with pytest.raises(InputError, match=r"gone = reach_package\.gone:METRIC cannot be loaded \(ModuleNotFound"):
+            registry.metric_named("gone")
+        with pytest.raises(InputError, match="is a type, expected a jaxeval.metrics.registry.Metric"):
+            registry.metric_named("odd")
     finally:
         monkeypatch.undo()
-        registry._installed.cache_clear()
+        registry._offered.cache_clear()
 
 
 def test_every_column_that_is_written_is_described_once() -> None:
