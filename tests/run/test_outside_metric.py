@@ -120,7 +120,7 @@ def test_an_installed_package_offers_it_by_an_entry_point(tmp_path: Path, monkey
         assert found["reach"].columns[0].unit == "m" and found["reach"].measure.__module__ == "reach_package"
         with pytest.raises(InputError, match=r"gone = reach_package\.gone:METRIC cannot be loaded \(ModuleNotFound"):
             registry.metric_named("gone")
-        with pytest.raises(InputError, match="is a type, expected a jaxeval.metrics.registry.Metric"):
+        with pytest.raises(InputError, match=r"is a type, expected a jaxeval\.metrics\.registry\.Metric"):
             registry.metric_named("odd")
     finally:
         monkeypatch.undo()
