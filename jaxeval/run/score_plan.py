@@ -28,6 +28,8 @@ from jaxeval.io.source import Source, open_source
 from jaxeval.io.store import Store
 from jaxeval.metrics.registry import (
     FRAME,
+    INPUT,
+    TRACKING,
     Column,
     Context,
     Metric,
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     import pandas
 
 NOT_ASKED = "geometric quality was not asked for"
-TRACKING, INPUT = "insufficient tracking", "bad input"
 SMALL_N = 512
 """Sources of up to this many episodes are measured by code that compiles in half the time and runs ten times slower."""
 FRAMES_OF = {"geometric": "frame_costs.parquet"}
