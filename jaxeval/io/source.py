@@ -289,16 +289,28 @@ class Source:
             )
         return self.parts[0].task
 
-    def table(self) -> dict[str, list[Any]]:
-        """What is known of every episode beside its frames, in row order: one list a column.
+    def table(self, start: int = 0, stop: int | None = None) -> dict[str, list[Any]]:
+        """What is known of the episodes [start, stop) beside their frames, in row order: one list a column.
 
-        The columns of `TABLE`, then ``attribute.<name>`` of every attribute that some episode has (None where one does
-        not); InputError where an attribute is not of one kind.
+        The columns of `TABLE`, then ``attribute.<name>`` of every attribute that some episode of the source has (None
+        where one does not); InputError where an attribute is not of one kind.
         """
-        tables = [_table(p) for p in self.parts]
+        ranges = list(self._ranges(start, stop))
+        tables = [_table(p, mine) for p, _, mine in ranges]
         columns = {name: [v for t in tables for v in t[name]] for name in TABLE}
-        attributes = typed(columns["episode_id"], [row for p in self.parts for row in _attributes(p)])
+        attributes = typed(columns["episode_id"], [row for p, _, mine in ranges for row in _attributes(p, mine)])
+        nothing: list[Any] = [None] * len(columns["episode_id"])
+        columns |= {PREFIX + name: nothing for p in self.parts for name in _attribute_names(p)}
         return columns | {PREFIX + name: column.to_pylist() for name, column in attributes.items()}
+
+    def _ranges(self, start: int, stop: int | None) -> Iterator[tuple[Part, int, range]]:
+        """(part, row of the source with which it begins, its episodes among the rows [start, stop))."""
+        start, stop, _ = slice(start, stop).indices(self.n_episodes)
+        offset = 0
+        for part in self.parts:
+            mine = range(max(start - offset, 0), min(stop - offset, part.n_episodes))
+            yield part, offset, mine if mine else range(0)
+            offset += part.n_episodes
 
     @property
     def hash(self) -> str:
@@ -338,18 +350,14 @@ class Source:
             InputError: at once, if a part lacks one of `bodies` or `signals`.
         """
         how: dict[str, Any] = {"episodes_n": episodes_n, "dtype": dtype, "joints": joints, "signals": signals}
-        start, stop, _ = slice(start, stop).indices(self.n_episodes)
         streams: list[tuple[Batches, int]] = []
         loaded: list[tuple[Loaded, int, range]] = []
-        offset = 0
-        for part in self.parts:
-            mine = range(max(start - offset, 0), min(stop - offset, part.n_episodes))
+        for part, offset, mine in self._ranges(start, stop):
             if isinstance(part, Loaded):
                 loaded.append((part, offset, mine))
-            elif mine:
+            else:
                 stream = part.batches(bodies=bodies, start=mine.start, stop=mine.stop, **how)  # type: ignore[call-arg]
                 streams.append((stream, offset))
-            offset += part.n_episodes
         streams.append((_pad(loaded, tuple(bodies), **how), 0))
         return ((rows + offset, batch) for stream, offset in streams for rows, batch in stream)
 
@@ -361,19 +369,25 @@ TABLE = (
 """Columns of `Source.table`; `findings` holds the codes of `Episode.check`."""
 
 
-def _attributes(part: Part) -> list[dict[str, Attribute]]:
+def _attributes(part: Part, rows: range) -> list[dict[str, Attribute]]:
     if isinstance(part, Store):
-        return attributes_of(part.episodes)
-    return [dict(e.attributes) for e in part.iter_episodes()]
+        return attributes_of(part.episodes.slice(rows.start, len(rows)))
+    return [dict(e.attributes) for e in part.read(rows.start, rows.stop)]
 
 
-def _table(part: Part) -> dict[str, list[Any]]:
+def _attribute_names(part: Part) -> tuple[str, ...]:
     if isinstance(part, Store):
-        known = part.episodes
+        return part.attribute_names
+    return tuple(dict.fromkeys(name for e in part.iter_episodes() for name in e.attributes))
+
+
+def _table(part: Part, rows: range) -> dict[str, list[Any]]:
+    if isinstance(part, Store):
+        known = part.episodes.slice(rows.start, len(rows))
         return {name: known.column(name).to_pylist() for name in TABLE}
-    episodes = list(part.iter_episodes())
+    episodes = part.read(rows.start, rows.stop)
     table = {n: [getattr(e, n) for e in episodes] for n in TABLE if n not in ("length", "findings")}
-    findings = getattr(part, "episode_findings", [()] * len(episodes))
+    findings = getattr(part, "episode_findings", [()] * part.n_episodes)[rows.start : rows.stop]
     return table | {"length": [e.n_frames for e in episodes], "findings": [list(f) for f in findings]}
 
 

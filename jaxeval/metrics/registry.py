@@ -89,8 +89,8 @@ class Needs:
     ``bodies``, ``signals``: names, in the order in which `measure` sees them. ``joints``: recorded joints come along.
     ``reference``: a reference and the alignment with it must be there (they come along wherever they are).
     ``after``: metrics whose measurements of the same batch it reads. ``robot``, ``constants``: pytrees handed to
-    `measure` in its context. ``labels``: names for ``<label>`` in columns. ``notes``: what cannot be measured, a
-    sentence each.
+    `measure` in its context. ``labels``: names for ``<label>`` in columns. ``skipped``: relations that cannot be
+    measured; ``notes``: that and whatever else is to be said, a sentence each.
     """
 
     bodies: tuple[str, ...] = ()
@@ -102,6 +102,7 @@ class Needs:
     constants: Any = None
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 @pytree
@@ -118,7 +119,6 @@ class Context:
     constants: Any = None
     measured: dict[str, Any] = field(default_factory=dict)
     length: Int[Array, " B"] | None = None  # frames of each episode, the rest of its row is padding
-    joint_names: tuple[str, ...] = field(default=(), metadata=STATIC)
     frames: bool = field(default=False, metadata=STATIC)
 
 

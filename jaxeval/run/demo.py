@@ -11,7 +11,7 @@ from jaxeval.metrics.geometric import GeometricParams
 from jaxeval.run.fit import fit_source, provenance
 from jaxeval.run.fit import table as fit_table
 from jaxeval.run.report import report
-from jaxeval.run.score import means_table, score
+from jaxeval.run.score import score
 from jaxeval.run.score import table as score_table
 
 TASK, DEMONSTRATIONS, EXECUTIONS = "stack_cube", "bundled:stack_cube_demos", "bundled:stack_cube_tilt"
@@ -34,6 +34,6 @@ def demo(out: Path, params: GeometricParams) -> Path:
         made.reference, open_source(EXECUTIONS), params, metrics=METRICS, out=out, frames=True, progress=True,
         about=about,
     )  # fmt: skip
-    print(f"{score_table(scores)}\n\n{means_table(scores)}", flush=True)
+    print(score_table(scores), flush=True)
     print("\n3/3 writing the report ...", flush=True)
     return report(out, reference, out)

@@ -53,8 +53,6 @@ def score(
     folder = open_folder(out) if out is not None else None
     scores = plan.score(source, frames_to=folder if frames else None, progress=progress)
     notes = [str(f) for f in source.findings if f.severity != "info"]
-    if frames and {m.name for m in plan.metrics} <= {"stages", "grasp"}:
-        notes.append("frames: stages are of whole episodes, so no file of frames is written; see `jaxeval video`")
     scores = dataclasses.replace(scores, notes=(*notes, *scores.notes))
     if folder is not None:
         _write(folder, scores, _about(scores, plan, about or {}))
@@ -65,10 +63,18 @@ def score(
 
 
 def table(scores: Scores) -> str:
-    """Mean Q by group, closed gates and the relation that broke most often, stages if judged, and motion, as text."""
+    """What was found, by group, as text: Q and the relation that broke most often, stages, means of all else."""
     c = scores.columns
-    if "worst_pair" not in c:
-        return stages_table(scores.columns) if "cause" in c else means_table(scores)
+    blocks = [quality_table(scores)] if "worst_pair" in c else []
+    blocks += [stages_table(c)] if "cause" in c else []
+    if (shown := _shown(scores)) or not blocks:
+        blocks.append(means_table(scores, shown))
+    return "\n\n".join(blocks)
+
+
+def quality_table(scores: Scores) -> str:
+    """Mean Q by group, closed gates and the relation that broke most often, as text."""
+    c = scores.columns
     group, q = np.asarray(c["group"], object), scores.q
     gate, pair = np.asarray(c["gate"], object), np.asarray(c["worst_pair"], object)
     lines = [
@@ -87,29 +93,24 @@ def table(scores: Scores) -> str:
         worst = max(dict.fromkeys(broke), key=broke.count) if broke else "-"
         closed = int((gate[mine] == False).sum())  # noqa: E712  (None means not scored)
         lines.append(f"{name or '-':24}{mine.sum():>9}{told}{closed:>13}{int(mine.sum() - scored.sum()):>12}  {worst}")
-    lines += ["", stages_table(c)] if "cause" in c else []
     return "\n".join(lines)
 
 
-def means_table(scores: Scores) -> str:
-    """Means by group of what was measured beside Q and stages, as text; "-" where none is known.
+def _shown(scores: Scores) -> dict[str, str]:
+    """Columns of the table of means with their titles: those that their metric gives a short one."""
+    return {name: column.short for name, column in scores.described.items() if column.short}
 
-    Columns with a short title are shown; of a metric that gives none a short title, every number.
-    """
+
+def means_table(scores: Scores, shown: dict[str, str]) -> str:
+    """Means by group of columns with their titles, as text; "-" where none is known."""
     c, group = scores.columns, np.asarray(scores.columns["group"], object)
-    shown: list[tuple[str, str]] = []
-    for name in scores.metrics:
-        if name in ("geometric", "stages", "grasp"):
-            continue
-        mine = {n: d for n, d in scores.described.items() if d in metric_named(name).columns and d.kind == "number"}
-        short = {n: d.short for n, d in mine.items() if d.short}
-        shown += [(n, title) for n, title in (short or {n: n for n in mine}).items()]
-    widths = [len(title) + 2 for _, title in shown]
-    lines = [f"{'group':24}{'episodes':>9}" + "".join(f"{t:>{w}}" for (_, t), w in zip(shown, widths, strict=True))]
+    widths = [len(title) + 2 for title in shown.values()]
+    titles = "".join(f"{title:>{width}}" for title, width in zip(shown.values(), widths, strict=True))
+    lines = [f"{'group':24}{'episodes':>9}{titles}"]
     for name in dict.fromkeys(group):
         mine = np.flatnonzero(group == name)
         cells = []
-        for (column, _), width in zip(shown, widths, strict=True):
+        for column, width in zip(shown, widths, strict=True):
             values = [v for i in mine if (v := c[column][i]) is not None]
             cells.append(f"{np.mean(values):{width}.3f}" if values else f"{'-':>{width}}")
         lines.append(f"{name or '-':24}{len(mine):>9}" + "".join(cells))

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxeval import align
+from jaxeval.io.attributes import PREFIX, typed
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Source, open_source
 from jaxeval.io.store import Store
@@ -103,7 +104,6 @@ class ScorePlan:
     needs: tuple[Needs, ...]
     aligned: tuple[str, ...]  # bodies that alignment with the reference looks at
     task: str
-    joint_names: tuple[str, ...]
     quick: bool
     batch_n: int
     notes: tuple[str, ...]
@@ -128,7 +128,7 @@ class ScorePlan:
         """
         source = source if isinstance(source, Source) else open_source(source)
         start, stop, _ = slice(start, stop).indices(source.n_episodes)
-        table = {name: column[start:stop] for name, column in source.table().items()}
+        table = source.table(start, stop)
         length = np.asarray(table["length"], int)
         refused = refusals(table["findings"])
         seen: list[np.ndarray] = []
@@ -155,15 +155,11 @@ class ScorePlan:
                 seen.append(rows - start)
         order = np.argsort(np.concatenate(seen), kind="stable") if seen else np.zeros(0, int)
         columns, about = self._columns(table, refused, measured, order)
-        geometric = next((n for m, n in zip(self.metrics, self.needs, strict=True) if m.name == "geometric"), None)
-        skipped = ()
-        if geometric is not None and self.reference is not None:
-            there = geometric.bodies
-            skipped = tuple(p.name for p in self.reference.pairs if p.a not in there or p.b not in there)
+        unwritten = "frames: these metrics are of whole episodes, so no file of frames is written; see `jaxeval video`"
         return Scores(
             columns=columns,
-            skipped_pairs=skipped,
-            notes=self.notes,
+            skipped_pairs=tuple(name for need in self.needs for name in need.skipped),
+            notes=(*self.notes, unwritten) if frames_to is not None and not writers.open else self.notes,
             refused=tuple((str(p), s) for p, s in source.refused),
             metrics=tuple(m.name for m in self.metrics),
             described=about,
@@ -172,9 +168,18 @@ class ScorePlan:
 
     def measure(self, batch: EpisodeBatch, length: np.ndarray, frames: bool) -> Iterator[dict[str, np.ndarray]]:
         """What each metric measures of a padded batch, in order."""
+        views: dict[Any, EpisodeBatch] = {}
+
+        def on_device(need: Needs) -> EpisodeBatch:
+            """What was declared, on the device: once for all that declare the same."""
+            key = (need.bodies, need.signals, need.joints)
+            if key not in views:
+                views[key] = jax.device_put(_only(batch, need))
+            return views[key]
+
         aligned = None
         if self.reference is not None:
-            own = _only(batch, Needs(bodies=self.aligned, joints=self.uses_joints))
+            own = on_device(Needs(bodies=self.aligned, joints=self.uses_joints))
             aligned = _aligner(self.quick)(own, self.reference)
         done: dict[str, dict[str, Any]] = {}
         for metric, params, need in zip(self.metrics, self.params, self.needs, strict=True):
@@ -185,11 +190,12 @@ class ScorePlan:
                 constants=need.constants,
                 measured={k: v for name in need.after for k, v in done[name].items()},
                 length=jnp.asarray(length),
-                joint_names=self.joint_names,
                 frames=frames,
             )
-            run = metric.measure if metric.host else _compiled(metric.measure, self.quick)
-            got = run(_only(batch, need), context, params)
+            if metric.host:
+                got = metric.measure(_only(batch, need), context, params)
+            else:
+                got = _compiled(metric.measure, self.quick)(on_device(need), context, params)
             done[metric.name] = {k: v for k, v in got.items() if not k.startswith(FRAME)}
             yield {k: np.asarray(v) for k, v in got.items()}
 
@@ -247,6 +253,13 @@ def merge(parts: Sequence[Scores]) -> Scores:
             )
     first = parts[0]
     columns = {name: [v for p in parts for v in p.columns[name]] for name in first.columns}
+    told = {name.removeprefix(PREFIX): values for name, values in columns.items() if name.startswith(PREFIX)}
+    rows = [
+        {name: values[k] for name, values in told.items() if values[k] is not None}
+        for k in range(sum(p.n for p in parts))
+    ]
+    of_one_kind = typed(columns["episode"], rows)  # as in one run
+    columns |= {PREFIX + name: values.to_pylist() for name, values in of_one_kind.items()}
     return dataclasses.replace(first, columns=columns)
 
 
@@ -318,7 +331,6 @@ def make_plan(
         needs=tuple(n for _, _, n in made),
         aligned=tuple(b for b in spec_bodies if b in source.bodies),
         task=source.task if reference is None else reference.spec.name,
-        joint_names=source.joint_names,
         quick=source.n_episodes <= SMALL_N,
         batch_n=batch_n,
         notes=tuple(notes),

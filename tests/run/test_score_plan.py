@@ -26,10 +26,12 @@ BATCH_N = 4
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Twelve executions in two stores: a range may end within one and begin within the other."""
+    """Twelve executions in two stores: a range may end within one, begin in the other, and lack an attribute."""
     folder = tmp_path_factory.mktemp("plan")
     some = [e for e in episodes() if 128 < e.n_frames <= 256][:12]
+    told: dict[str, dict[str, Any]] = {"a": {"tries": 1}, "b": {"tries": 0.5, "policy": "oracle"}}
     for name, mine in (("a", some[:5]), ("b", some[5:])):
+        mine = [dataclasses.replace(e, attributes=told[name]) for e in mine]
         write_store(folder / name, mine, task="stack_cube", precision="float64")
     return [folder / "a", folder / "b"]
 
@@ -62,6 +64,8 @@ def test_four_ranges_of_an_unpickled_plan_are_the_rows_of_one_run(stores: list[P
     merged = merge(parts[::-1])
     assert merged.n == 12 and merged.metrics == tuple(METRICS)
     same(whole, merged, 1e-6)
+    assert merged.columns["attribute.policy"] == [None] * 5 + ["oracle"] * 7
+    assert [type(v) for v in merged.columns["attribute.tries"]] == [float] * 12
     direct = score(learned(), source, metrics=METRICS, batch_n=BATCH_N)
     assert direct.columns == whole.columns
     with pytest.raises(ValueError, match="rows 0 to 2 are followed by row 6"):

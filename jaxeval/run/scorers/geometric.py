@@ -43,11 +43,6 @@ def scored_bodies(reference: Reference, present: tuple[str, ...]) -> tuple[str, 
     return bodies
 
 
-def skipped_pairs(reference: Reference, bodies: tuple[str, ...]) -> tuple[str, ...]:
-    """Relations that cannot be scored for want of a body."""
-    return tuple(p.name for p in reference.pairs if p.a not in bodies or p.b not in bodies)
-
-
 @cache
 def _fold() -> Callable[..., Tables]:
     """:func:`jaxeval.metrics.fused.tables`, compiled quickly: it runs once."""
@@ -61,7 +56,7 @@ def needs(recorded: Recorded, params: G.GeometricParams) -> Needs:
         return Needs(reference=True)
     bodies = scored_bodies(reference, recorded.bodies)
     made = _fold()(reference, params, bodies=bodies)
-    skipped, notes = skipped_pairs(reference, bodies), ()
+    skipped, notes = tuple(p.name for p in reference.pairs if not {p.a, p.b} <= set(bodies)), ()
     if skipped:
         missing = [b.name for b in reference.spec.bodies if b.name not in bodies]
         over = ", ".join(_passed_over(reference, bodies)) or "none"
@@ -71,7 +66,7 @@ def needs(recorded: Recorded, params: G.GeometricParams) -> Needs:
             "record it (for the gripper: obs_mode=state_dict) to score them",
         )
     constants = Prepared(made=made, use=G.scored_pairs(reference, bodies))
-    return Needs(bodies=bodies, reference=True, constants=constants, notes=notes)
+    return Needs(bodies=bodies, reference=True, constants=constants, notes=notes, skipped=skipped)
 
 
 def _passed_over(reference: Reference, bodies: tuple[str, ...]) -> tuple[str, ...]:
@@ -153,8 +148,7 @@ def _direction_words(measured: Mapping[str, np.ndarray], told: Told) -> Sequence
 
 
 COLUMNS = (
-    Column("Q", direction="higher", meaning="geometric quality: adherence to what the demonstrations keep, 0 to 1",
-           short="mean Q"),
+    Column("Q", direction="higher", meaning="geometric quality: adherence to what the demonstrations keep, 0 to 1"),
     Column("gate", "truth", meaning="whether the terminal gate is open: Q is 0 where it is closed"),
     Column("gate_reason", "text", meaning="why the gate closed, empty where it is open", words=_gate_words),
     Column("valid", "truth", meaning="whether the execution could be judged"),
