@@ -117,7 +117,7 @@ def _histograms(scored: Scored, groups: list[int], values: dict[str, np.ndarray]
         labels = [F.label(scored.groups[g], 20) for g in reversed(shown)]
         ax.set_yticks(np.arange(len(shown)) + 0.3, labels if ax.get_subplotspec().is_first_col() else [""] * len(shown))
         ax.set_ylim(-0.05, len(shown))
-        ax.locator_params(axis="x", nbins=5)
+        ax.locator_params(axis="x", nbins=3)
         F._plain(ax)
         ax.tick_params(axis="y", length=0)
         ax.set_title(F.label(title, 40), loc="left", fontsize=10, color=F.INK)

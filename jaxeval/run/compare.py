@@ -16,7 +16,16 @@ from jaxeval.report.comparison import BETWEEN, Comparison
 from jaxeval.report.comparison_values import ValueComparison
 from jaxeval.run import compare_estimates as E
 from jaxeval.run import compare_seeds as S
-from jaxeval.run.compare_cells import Cell, Runs, cells_of, chosen_success, conditions_of, first_and_last, told_at
+from jaxeval.run.compare_cells import (
+    Cell,
+    Runs,
+    cells_of,
+    chosen_success,
+    conditions_of,
+    first_and_last,
+    strata,
+    told_at,
+)
 from jaxeval.run.compare_values import Better, compare_values
 from jaxeval.stats.estimate import Estimate, Status
 
@@ -330,30 +339,18 @@ def _rounded(n: int) -> str:
 
 def _pooled(cells: Sequence[Cell], settings: Settings) -> Iterator[dict[str, Any]]:
     """One difference over all cells of a policy b, and over those of each task where there are several."""
-    for b in dict.fromkeys(c.b.policy for c in cells):
-        mine = [c for c in cells if c.b.policy == b]
-        tasks = list(dict.fromkeys(c.task for c in mine))
-        groups = [(t, [c for c in mine if c.task == t]) for t in tasks]
-        groups += [("all tasks", mine)] if len(tasks) > 1 else []
-        for task, group in groups:
-            if len(group) < 2:
-                continue
-            used = [c for c in group if c.paired] or [c for c in group if c.a.rows and c.b.rows]
-            if not used:
-                continue
-            if any(map(S.several_seeds, used)):
-                wide = S.varied(S.pooled_parts(used))
-                value, (low, high), how = wide.value, wide.interval(settings.level), "over seeds and starts (t)"
-            else:
-                told, how = E.pooled(used, settings.level)
-                value, low, high = map(float, told[:3])
-            a = group[0].a.policy
-            yield {
-                "task": task, "a": a, "b": b, "strata_n": len(used), "left_out_n": len(group) - len(used),
-                "pairs_n": sum(sum(map(int, c.counts)) for c in used), "difference": value, "low": low,
-                "high": high, "how": how,
-                "verdict": f"{a} better" if low > 0 else f"{b} better" if high < 0 else "not distinguishable",
-            }  # fmt: skip
+    for told, used in strata(cells):
+        if any(map(S.several_seeds, used)):
+            wide = S.varied(S.pooled_parts(used))
+            value, (low, high), how = wide.value, wide.interval(settings.level), "over seeds and starts (t)"
+        else:
+            found, how = E.pooled(used, settings.level)
+            value, low, high = map(float, found[:3])
+        a, b = told["a"], told["b"]
+        yield told | {
+            "pairs_n": sum(sum(map(int, c.counts)) for c in used), "difference": value, "low": low, "high": high,
+            "how": how, "verdict": f"{a} better" if low > 0 else f"{b} better" if high < 0 else "not distinguishable",
+        }  # fmt: skip
 
 
 def _decreases(cells: Sequence[Cell], by: str, ends: tuple[Any, Any], settings: Settings) -> Iterator[dict[str, Any]]:

@@ -252,6 +252,23 @@ def cells_of(
     return cells, notes
 
 
+def strata(cells: Sequence[Cell]) -> Iterator[tuple[dict[str, Any], list[Cell]]]:
+    """What is pooled: (task, a, b and how many cells count, those cells) of every b, by task and over all tasks.
+
+    Paired cells count, or where there are none all that have runs on both sides; one cell alone is not pooled.
+    """
+    for b in dict.fromkeys(c.b.policy for c in cells):
+        mine = [c for c in cells if c.b.policy == b]
+        tasks = list(dict.fromkeys(c.task for c in mine))
+        groups = [(t, [c for c in mine if c.task == t]) for t in tasks]
+        groups += [("all tasks", mine)] if len(tasks) > 1 else []
+        for task, group in groups:
+            used = [c for c in group if c.paired] or [c for c in group if c.a.rows and c.b.rows]
+            if len(group) > 1 and used:
+                told = {"task": task, "a": group[0].a.policy, "b": b, "strata_n": len(used)}
+                yield told | {"left_out_n": len(group) - len(used)}, used
+
+
 def first_and_last(cells: Sequence[Cell], by: str, ends: tuple[Any, Any]) -> Iterator[tuple[Cell, Cell]]:
     """The cells between which change along ``by`` is told, of every b, task and rest of the conditions.
 

@@ -19,7 +19,7 @@ from jaxeval.report.comparison_values import Samples, ValueComparison, amount
 from jaxeval.run import compare_estimates as E
 from jaxeval.run import compare_seeds as S
 from jaxeval.run import compare_values_estimates as V
-from jaxeval.run.compare_cells import Cell, Runs, cells_of, conditions_of, first_and_last
+from jaxeval.run.compare_cells import Cell, Runs, cells_of, conditions_of, first_and_last, strata
 from jaxeval.stats.exact_host import fisher
 
 Better = Literal["auto", "higher", "lower"]
@@ -298,19 +298,10 @@ def _samples(cell: Cell) -> Samples:
 
 def _pooled(cells: Sequence[Cell], judged: Judged) -> Iterator[dict[str, Any]]:
     """One difference over all cells of a policy b, and over those of each task where there are several."""
-    for b in dict.fromkeys(c.b.policy for c in cells):
-        mine = [c for c in cells if c.b.policy == b]
-        tasks = list(dict.fromkeys(c.task for c in mine))
-        groups = [(t, [c for c in mine if c.task == t]) for t in tasks]
-        groups += [("all tasks", mine)] if len(tasks) > 1 else []
-        for task, group in groups:
-            used = [c for c in group if c.paired] or [c for c in group if c.a.rows and c.b.rows]
-            if len(group) < 2 or not used:
-                continue
-            told = S.varied_means(S.pooled_parts(used))
-            row = {"task": task, "a": group[0].a.policy, "b": b, "strata_n": len(used),
-                   "left_out_n": len(group) - len(used), "pairs_n": sum(len(c.outcomes) for c in used)}  # fmt: skip
-            yield row | _told(told, row["a"], b, judged, any(map(S.several_seeds, used)))
+    for told, used in strata(cells):
+        row = told | {"pairs_n": sum(len(c.outcomes) for c in used)}
+        found = S.varied_means(S.pooled_parts(used))
+        yield row | _told(found, told["a"], told["b"], judged, any(map(S.several_seeds, used)))
 
 
 def _told(told: S.Varied, a: str, b: str, judged: Judged, seeds: bool) -> dict[str, Any]:
