@@ -23,10 +23,11 @@ import numpy as np
 from record import arguments, median_s, row, write
 
 from jaxeval.policies.policy import episode_key
-from jaxeval.sim import mjx, mujoco
-from jaxeval.sim.embodiment import Embodiment, load_embodiment
-from jaxeval.sim.task import SUBSTEPS
-from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW
+from jaxeval.sim.mujoco import environment as mujoco
+from jaxeval.sim.mujoco import mjx
+from jaxeval.sim.mujoco.embodiment import Embodiment, load_embodiment
+from jaxeval.sim.mujoco.task import SUBSTEPS
+from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
 from jaxeval.types import InputError
 
 UNIT = "physics steps/s"

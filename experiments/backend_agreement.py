@@ -22,15 +22,16 @@ from record import Interval, Record, arguments, keep_compiled_code, of_share
 from jaxeval.metrics.stages import Cause, StageParams, Stages, monitor, stack_signals
 from jaxeval.policies.policy import episode_key
 from jaxeval.report.figures import OKABE_ITO
-from jaxeval.sim import mjx, mujoco
-from jaxeval.sim.embodiment import load_embodiment
-from jaxeval.sim.mujoco import Signals
-from jaxeval.sim.schedule import CONTROL_HZ
-from jaxeval.sim.task import Task
-from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW
+from jaxeval.sim.mujoco import environment as mujoco
+from jaxeval.sim.mujoco import mjx
+from jaxeval.sim.mujoco.embodiment import load_embodiment
+from jaxeval.sim.mujoco.environment import Signals
+from jaxeval.sim.mujoco.schedule import CONTROL_HZ
+from jaxeval.sim.mujoco.task import Task
+from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
 from jaxeval.types import InputError
 
-SOURCE = "MJX (JAX) against MuJoCo (C): one model, the deviations of MJX's are listed in jaxeval/sim/mjx.py"
+SOURCE = "MJX (JAX) against MuJoCo (C): one model, the deviations of MJX's are listed in jaxeval/sim/mujoco/mjx.py"
 DIFFERENCES: dict[str, tuple[str, Callable[[Signals, Signals], np.ndarray]]] = {
     "joint position": ("rad", lambda a, b: np.abs(a.joint_position - b.joint_position).max(-1)),
     "object position": ("m", lambda a, b: np.linalg.norm(a.object_pose[:, 4:] - b.object_pose[:, 4:], axis=-1)),

@@ -24,8 +24,8 @@ from jaxeval import align
 from jaxeval.io.spec import load_spec
 from jaxeval.metrics.fused import FusedQuality, fused_quality
 from jaxeval.metrics.geometric import GATE_SUB_TASK, GeometricParams, fit_reference
-from jaxeval.metrics.roles import infer_roles, interaction_pairs
 from jaxeval.run.fit import mean_scale, spec_bodies, with_bodies
+from jaxeval.segment.roles import infer_roles, interaction_pairs
 from jaxeval.types import (
     Body,
     Episode,

@@ -26,13 +26,13 @@ from record import Record, arguments, bootstrap, keep_compiled_code
 
 from jaxeval.metrics.hand_motion import HandMotion, hand_motion
 from jaxeval.metrics.stages import StageParams, Stages, monitor, retained, stack_signals
-from jaxeval.policies.arm import rigid
-from jaxeval.policies.handoff import SharedController, handoff
 from jaxeval.policies.policy import episode_key
+from jaxeval.policies.scripted.arm import rigid
+from jaxeval.policies.scripted.handoff import SharedController, handoff
 from jaxeval.report import comparison_figures as F
-from jaxeval.sim.embodiment import load_embodiment
-from jaxeval.sim.mujoco import Environments, Signals, run
-from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW
+from jaxeval.sim.mujoco.embodiment import load_embodiment
+from jaxeval.sim.mujoco.environment import Environments, Signals, run
+from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
 from jaxeval.stats.proportions import wilson
 
 SOURCE = (

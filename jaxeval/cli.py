@@ -251,8 +251,8 @@ def _propose(config: Any) -> None:
     from omegaconf import OmegaConf
 
     from jaxeval.io.errors import InputError
-    from jaxeval.metrics.change_points import ChangePointParams
     from jaxeval.run import propose as run
+    from jaxeval.segment.change_points import ChangePointParams
 
     _required(config, "episodes", "out")
     try:
@@ -383,7 +383,7 @@ def _rollout(config: Any) -> int:
     from jaxeval.io.spec import task_names
     from jaxeval.run import rollout as run
     from jaxeval.run import rollout_mujoco as run_mujoco
-    from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
+    from jaxeval.sim.mujoco.tasks.named import mujoco_task_names
 
     told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     if not isinstance(spec := told.pop("task", None), dict):

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.readers.text_tables import number
 from jaxeval.io.spec import conf_dir
 from jaxeval.io.tables import name_of
-from jaxeval.io.text_tables import number
 
 OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.")
 """Settings whose keys are the person's own names."""

@@ -15,8 +15,8 @@ from jaxeval import align
 from jaxeval.io import bundled
 from jaxeval.io.spec import load_spec
 from jaxeval.metrics.geometric import GeometricParams, GeometricQuality, fit_reference, geometric_quality
-from jaxeval.metrics.roles import infer_roles, interaction_pairs
 from jaxeval.run.fit import Fit, align_batch, fit, mean_scale, spec_bodies, with_bodies
+from jaxeval.segment.roles import infer_roles, interaction_pairs
 from jaxeval.types import Body, Episode, EpisodeBatch, Reference, Shape, TaskSpec, pad_episodes
 
 BOX = Shape("box", (0.02, 0.02, 0.02))

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from jaxeval.cli_words import _all, settings_of
-from jaxeval.metrics.change_points import ChangePointParams
 from jaxeval.metrics.geometric import GeometricParams
 from jaxeval.metrics.registry import all_metrics
 from jaxeval.run import agree, compare, video
@@ -24,6 +23,7 @@ from jaxeval.run.plan import plan
 from jaxeval.run.propose import propose
 from jaxeval.run.rollout import rollout
 from jaxeval.run.rollout_mujoco import rollout_mujoco
+from jaxeval.segment.change_points import ChangePointParams
 
 BLOCKS: list[tuple[str, str, type]] = [
     *[("score", m.block, m.Params) for m in all_metrics().values()],

@@ -34,14 +34,14 @@ from scipy.optimize import brentq, fsolve
 from scipy.spatial.transform import RigidTransform, Rotation
 
 from jaxeval.metrics.stages import StageParams, monitor, stack_signals
-from jaxeval.policies.expert import Chain
-from jaxeval.sim.embodiment import HAND, SCENE, Embodiment, Grasp, load_embodiment
-from jaxeval.sim.mujoco import Environments, Signals, State, run
-from jaxeval.sim.task import Task
-from jaxeval.sim.tasks import peg_insertion, upright_placement
-from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task, mujoco_task_names
-from jaxeval.sim.tasks.peg_insertion import PEG_INSERTION
-from jaxeval.sim.tasks.upright_placement import UPRIGHT_PLACEMENT
+from jaxeval.policies.scripted.expert import Chain
+from jaxeval.sim.mujoco.embodiment import HAND, SCENE, Embodiment, Grasp, load_embodiment
+from jaxeval.sim.mujoco.environment import Environments, Signals, State, run
+from jaxeval.sim.mujoco.task import Task
+from jaxeval.sim.mujoco.tasks import peg_insertion, upright_placement
+from jaxeval.sim.mujoco.tasks.named import load_mujoco_task, mujoco_task_names
+from jaxeval.sim.mujoco.tasks.peg_insertion import PEG_INSERTION
+from jaxeval.sim.mujoco.tasks.upright_placement import UPRIGHT_PLACEMENT
 from jaxeval.types import InputError
 
 FINGERS = ("index", "middle", "ring", "pinky")

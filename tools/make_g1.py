@@ -1,4 +1,5 @@
-"""Make `jaxeval/sim/embodiments/g1.xml`: a Unitree G1 on a fixed pelvis, its waist and right arm, with a hand of ours.
+"""Make `jaxeval/sim/mujoco/embodiments/g1.xml`:
+a Unitree G1 on a fixed pelvis, its waist and right arm, with a hand of ours.
 
     python tools/make_g1.py SITE_PACKAGES     # a folder with example-robot-data installed
 

@@ -21,8 +21,8 @@ import numpy as np
 from jaxeval.io import open_source
 from jaxeval.io.spec import load_spec
 from jaxeval.metrics.geometric import GeometricParams
-from jaxeval.policies.make import make_oracle
 from jaxeval.policies.policy import episode_key
+from jaxeval.policies.scripted.make import make_oracle
 from jaxeval.report import figures as F
 from jaxeval.report.summary import constraint_map
 from jaxeval.run.fit import fit_source
@@ -95,7 +95,7 @@ def pictures(task: str, shot: Shot) -> list[np.ndarray]:
     """The four pictures, uint8 [H, W, 3]: one run to learn when they are due, and the same again to take them."""
     from mani_skill.utils.sapien_utils import look_at
 
-    from jaxeval.sim.maniskill import Environments
+    from jaxeval.sim.maniskill.environment import Environments
 
     envs = Environments(task, pictures=True)
     wanted = frames_of(shot.moments, list(play(envs, task)))

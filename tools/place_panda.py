@@ -21,13 +21,13 @@ from dataclasses import replace
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from jaxeval.policies.expert import Chain, joint_knots
-from jaxeval.sim.embodiment import Embodiment, load_embodiment
-from jaxeval.sim.task import Task
-from jaxeval.sim.tasks import peg_insertion, upright_placement
-from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW
-from jaxeval.sim.tasks.peg_insertion import PEG_INSERTION
-from jaxeval.sim.tasks.upright_placement import UPRIGHT_PLACEMENT
+from jaxeval.policies.scripted.expert import Chain, joint_knots
+from jaxeval.sim.mujoco.embodiment import Embodiment, load_embodiment
+from jaxeval.sim.mujoco.task import Task
+from jaxeval.sim.mujoco.tasks import peg_insertion, upright_placement
+from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
+from jaxeval.sim.mujoco.tasks.peg_insertion import PEG_INSERTION
+from jaxeval.sim.mujoco.tasks.upright_placement import UPRIGHT_PLACEMENT
 from jaxeval.types import InputError
 
 BASE_X, BASE_Y, BASE_Z = (

@@ -1,20 +1,23 @@
 """Reading and writing recorded episodes: the native store and the formats people have."""
 
-from jaxeval.io.bop import read_bop as read_bop
 from jaxeval.io.cleaning import Cleaned as Cleaned
 from jaxeval.io.cleaning import clean as clean
 from jaxeval.io.errors import InputError as InputError
 from jaxeval.io.initial_condition import initial_condition_hash as initial_condition_hash
 from jaxeval.io.initial_condition import initial_condition_id as initial_condition_id
 from jaxeval.io.initial_condition import task_name as task_name
-from jaxeval.io.lerobot import read_lerobot as read_lerobot
-from jaxeval.io.lerobot_write import write_lerobot as write_lerobot
-from jaxeval.io.maniskill import read_maniskill as read_maniskill
-from jaxeval.io.mcap import read_mcap as read_mcap
-from jaxeval.io.recordings import read_recordings as read_recordings
-from jaxeval.io.robolab import read_robolab as read_robolab
-from jaxeval.io.robomimic import read_robomimic as read_robomimic
-from jaxeval.io.rosbag2 import read_rosbag2 as read_rosbag2
+from jaxeval.io.readers.bop import read_bop as read_bop
+from jaxeval.io.readers.lerobot import read_lerobot as read_lerobot
+from jaxeval.io.readers.maniskill import read_maniskill as read_maniskill
+from jaxeval.io.readers.mcap import read_mcap as read_mcap
+from jaxeval.io.readers.recordings import read_recordings as read_recordings
+from jaxeval.io.readers.robolab import read_robolab as read_robolab
+from jaxeval.io.readers.robomimic import read_robomimic as read_robomimic
+from jaxeval.io.readers.rosbag2 import read_rosbag2 as read_rosbag2
+from jaxeval.io.readers.trajectories import read_euroc as read_euroc
+from jaxeval.io.readers.trajectories import read_tum as read_tum
+from jaxeval.io.readers.trajectories import read_tum_folder as read_tum_folder
+from jaxeval.io.readers.trajectories import write_tum as write_tum
 from jaxeval.io.source import Source as Source
 from jaxeval.io.source import bundled as bundled
 from jaxeval.io.source import bundled_names as bundled_names
@@ -25,9 +28,6 @@ from jaxeval.io.store import append_store as append_store
 from jaxeval.io.store import open_store as open_store
 from jaxeval.io.store import store_hash as store_hash
 from jaxeval.io.store import write_store as write_store
-from jaxeval.io.training import export_training as export_training
-from jaxeval.io.training import load_training as load_training
-from jaxeval.io.trajectories import read_euroc as read_euroc
-from jaxeval.io.trajectories import read_tum as read_tum
-from jaxeval.io.trajectories import read_tum_folder as read_tum_folder
-from jaxeval.io.trajectories import write_tum as write_tum
+from jaxeval.io.writers.lerobot import write_lerobot as write_lerobot
+from jaxeval.io.writers.training import export_training as export_training
+from jaxeval.io.writers.training import load_training as load_training

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from jaxeval.io.rotations import quaternions_of_matrices
+from jaxeval.io.readers.rotations import quaternions_of_matrices
 from jaxeval.robots import Robot
 
 

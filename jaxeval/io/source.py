@@ -18,20 +18,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jaxeval.io.attributes import PREFIX, attributes_of, typed
-from jaxeval.io.bop import is_bop, read_bop
 from jaxeval.io.errors import InputError
-from jaxeval.io.hdf5 import refuse_hdf5
-from jaxeval.io.lerobot import is_lerobot, read_lerobot
-from jaxeval.io.maniskill import is_maniskill, read_maniskill
-from jaxeval.io.mcap import is_mcap, read_mcap
-from jaxeval.io.recordings import read_recordings
-from jaxeval.io.robolab import is_robolab, read_robolab
-from jaxeval.io.robomimic import is_robomimic, read_robomimic
-from jaxeval.io.rosbag2 import is_rosbag2, read_rosbag2
+from jaxeval.io.readers.bop import is_bop, read_bop
+from jaxeval.io.readers.hdf5 import refuse_hdf5
+from jaxeval.io.readers.lerobot import is_lerobot, read_lerobot
+from jaxeval.io.readers.maniskill import is_maniskill, read_maniskill
+from jaxeval.io.readers.mcap import is_mcap, read_mcap
+from jaxeval.io.readers.recordings import read_recordings
+from jaxeval.io.readers.robolab import is_robolab, read_robolab
+from jaxeval.io.readers.robomimic import is_robomimic, read_robomimic
+from jaxeval.io.readers.rosbag2 import is_rosbag2, read_rosbag2
+from jaxeval.io.readers.trajectories import is_euroc, is_tum, is_tum_folder, read_euroc, read_tum, read_tum_folder
 from jaxeval.io.store import Store, open_store
-from jaxeval.io.store_read import lacks_signals
-from jaxeval.io.trajectories import is_euroc, is_tum, is_tum_folder, read_euroc, read_tum, read_tum_folder
+from jaxeval.io.store.attributes import PREFIX, attributes_of, typed
+from jaxeval.io.store.read import lacks_signals
 from jaxeval.robots import load_robot
 from jaxeval.types import Attribute, Episode, EpisodeBatch, Finding, bucket_length, pad_episodes
 

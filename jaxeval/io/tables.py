@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
-from jaxeval.io.text_tables import number
+from jaxeval.io.readers.text_tables import number
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
 """Files that `read_table` reads."""

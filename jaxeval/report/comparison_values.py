@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxeval.io.records_columns import Direction
+from jaxeval.io.records.columns import Direction
 from jaxeval.report import comparison_values_figures as F
 from jaxeval.report import summary
 from jaxeval.report.comparison import (

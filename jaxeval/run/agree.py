@@ -21,7 +21,7 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.io.records import ALIASES, truth_of
 from jaxeval.io.records import SUCCESS as RECORDED
-from jaxeval.io.records_columns import direction_of
+from jaxeval.io.records.columns import direction_of
 from jaxeval.io.tables import NAMES, Table, read_table, written_apart
 from jaxeval.metrics.registry import all_metrics
 from jaxeval.report.agreement import ALL, OVERALL, SUCCESSES, Agreed, AgreementRow

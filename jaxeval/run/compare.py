@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 
 from jaxeval.io.errors import InputError
 from jaxeval.io.records import STAGE, SUCCESS
-from jaxeval.io.records_objects import records_of
+from jaxeval.io.records.objects import records_of
 from jaxeval.report.comparison import BETWEEN, Comparison
 from jaxeval.report.comparison_values import ValueComparison
 from jaxeval.run import compare_estimates as E

@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 from jaxeval.io.errors import InputError
-from jaxeval.io.pairing import Pairing, pair_runs
+from jaxeval.io.readers.text_tables import number
 from jaxeval.io.records import SUCCESS, Records, without_repeats
+from jaxeval.io.records.pairing import Pairing, pair_runs
 from jaxeval.io.tables import name_of
-from jaxeval.io.text_tables import number
 from jaxeval.stats.estimate import PairCounts
 
 PAIRINGS = ("required", "auto", "none")

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from jaxeval.io.errors import InputError
-from jaxeval.io.records import SUCCESS, Records, _number
-from jaxeval.io.records_columns import Direction, direction_of, meaning_of
+from jaxeval.io.records.columns import Direction, direction_of, meaning_of
+from jaxeval.io.records.records import SUCCESS, Records, _number
 from jaxeval.io.tables import NAMES
 from jaxeval.report.comparison import BETWEEN
 from jaxeval.report.comparison_values import Samples, ValueComparison, amount

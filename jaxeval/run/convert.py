@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.cleaning import clean as put_in_order
-from jaxeval.io.configurations import agreed
 from jaxeval.io.errors import InputError
-from jaxeval.io.lerobot_write import write_lerobot
+from jaxeval.io.readers.trajectories import write_tum
 from jaxeval.io.source import RECORD, Source
 from jaxeval.io.store import Store, write_store
-from jaxeval.io.store_write import atomic_folder
-from jaxeval.io.training import layout_of, shown, write_training
-from jaxeval.io.trajectories import write_tum
+from jaxeval.io.store.configurations import agreed
+from jaxeval.io.store.write import atomic_folder
+from jaxeval.io.writers.lerobot import write_lerobot
+from jaxeval.io.writers.training import layout_of, shown, write_training
 from jaxeval.types import Episode, Finding
 
 KINDS = ("store", "lerobot", "tum", "training")
@@ -61,7 +61,7 @@ def convert(
     recorded ones. With ``clean``, repeated and late stamps, joined recordings and long pauses are put in order and
     listed; without, an episode that has them is written as it is, and its findings say so. An episode that cannot be
     written costs that episode. A store keeps what the configurations of the stores it is made of agree in. A training
-    file (`io.training`) holds what the policy saw and did in episodes that succeeded, nothing of bodies.
+    file (`io.writers.training`) holds what the policy saw and did in episodes that succeeded, nothing of bodies.
     `conversion.json`, in the folder or beside it, lists every change.
 
     Raises:

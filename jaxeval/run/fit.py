@@ -19,8 +19,8 @@ from jaxeval.io.errors import InputError
 from jaxeval.io.source import Source
 from jaxeval.metrics import geometric as G
 from jaxeval.metrics.geometric import fit_reference
-from jaxeval.metrics.roles import infer_roles, interaction_pairs, suggest_symmetries
 from jaxeval.metrics.visibility import seen_enough
+from jaxeval.segment.roles import infer_roles, interaction_pairs, suggest_symmetries
 from jaxeval.types import Episode, EpisodeBatch, Pair, Reference, TaskSpec, pad_episodes
 
 

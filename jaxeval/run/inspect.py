@@ -17,7 +17,7 @@ from jaxeval.run.scorers.grasp import CONTACTS
 from jaxeval.run.scorers.kinematic import robot_with
 from jaxeval.run.scorers.smoothness import GRIPPER
 from jaxeval.run.scorers.stages import SIGNALS
-from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
+from jaxeval.sim.mujoco.tasks.named import mujoco_task_names
 from jaxeval.types import FINDINGS, Episode, Finding
 
 GAP_STEPS = 10

@@ -12,11 +12,11 @@ from jaxtyping import Bool, Int
 
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Source
-from jaxeval.io.spec_from_model import ask_for_spec
 from jaxeval.io.spec_write import write_spec
-from jaxeval.metrics.change_points import DEFAULTS, ChangePointParams
-from jaxeval.metrics.proposed_spec import Proposal, propose_spec
 from jaxeval.run.fit import align_to_spec, joints_n, quick_jit, spec_bodies
+from jaxeval.segment.change_points import DEFAULTS, ChangePointParams
+from jaxeval.segment.proposed_spec import Proposal, propose_spec
+from jaxeval.segment.spec_from_model import ask_for_spec
 from jaxeval.types import Episode, Shape, TaskSpec, pad_episodes
 
 WAYS = ("change_points", "language_model")

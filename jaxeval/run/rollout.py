@@ -14,11 +14,11 @@ from jaxtyping import Array
 
 from jaxeval.io.errors import InputError
 from jaxeval.io.store import Store
-from jaxeval.policies.deviations import fault as fault_of
-from jaxeval.policies.make import make_oracle
-from jaxeval.policies.oracle import arm_of
 from jaxeval.policies.policy import Act, Observation, Policy, random_policy
-from jaxeval.sim.maniskill import check_request
+from jaxeval.policies.scripted.deviations import fault as fault_of
+from jaxeval.policies.scripted.make import make_oracle
+from jaxeval.policies.scripted.oracle import arm_of
+from jaxeval.sim.maniskill.environment import check_request
 from jaxeval.sim.rollout import Job, Outcome, PoliciesOf, Setting
 from jaxeval.sim.rollout import rollout as run_jobs
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from jaxeval.policies.policy import Policy
 from jaxeval.run.rollout import Rolled, check_counts, cores_n
-from jaxeval.sim.embodiment import Embodiment, embodiment_names, load_embodiment, path_of
-from jaxeval.sim.mujoco_rollout import Job, MakePolicy, Setting, require_mujoco
+from jaxeval.sim.mujoco.backend import Job, MakePolicy, Setting, require_mujoco
+from jaxeval.sim.mujoco.embodiment import Embodiment, embodiment_names, load_embodiment, path_of
+from jaxeval.sim.mujoco.task import Task
+from jaxeval.sim.mujoco.tasks.named import load_mujoco_task
 from jaxeval.sim.rollout import rollout as run_jobs
-from jaxeval.sim.task import Task
-from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task
 from jaxeval.types import InputError
 
 SPEEDS = (0.05, 20.0)

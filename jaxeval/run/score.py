@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.errors import InputError
-from jaxeval.io.records_columns import OWN
+from jaxeval.io.records.columns import OWN
 from jaxeval.io.reference import reference_hash
 from jaxeval.io.source import Source
 from jaxeval.metrics.registry import all_metrics, metric_named

@@ -23,10 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxeval import align
-from jaxeval.io.attributes import PREFIX, typed
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Source, open_source
 from jaxeval.io.store import Store
+from jaxeval.io.store.attributes import PREFIX, typed
 from jaxeval.metrics.registry import (
     FRAME,
     INPUT,
@@ -366,7 +366,7 @@ def _chosen(chosen: Sequence[str] | None, reference: Reference | None, task: str
     if chosen is None and reference is not None:
         return ["geometric"], False
     if chosen is None:
-        from jaxeval.sim.tasks.mujoco_tasks import mujoco_task_names
+        from jaxeval.sim.mujoco.tasks.named import mujoco_task_names
 
         alone = DEFAULT_OF_STAGED if task in mujoco_task_names() else ("smoothness",)
         return list(alone), False

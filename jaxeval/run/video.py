@@ -20,12 +20,12 @@ from jaxtyping import Int
 from jaxeval.io.errors import InputError
 from jaxeval.io.store import Store
 from jaxeval.metrics.stages import Cause, Stages, sentence
-from jaxeval.sim.embodiment import load_embodiment
 from jaxeval.sim.film import Caption, Cell, Gif, Mp4, captioned, durations_ms, save_small, strip
-from jaxeval.sim.mujoco_rollout import SIGNALS, stages_of
-from jaxeval.sim.pictures import Force, Replay, forces_of_fingers, require_drawing
-from jaxeval.sim.task import Task
-from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task
+from jaxeval.sim.mujoco.backend import SIGNALS, stages_of
+from jaxeval.sim.mujoco.embodiment import load_embodiment
+from jaxeval.sim.mujoco.pictures import Force, Replay, forces_of_fingers, require_drawing
+from jaxeval.sim.mujoco.task import Task
+from jaxeval.sim.mujoco.tasks.named import load_mujoco_task
 from jaxeval.types import Episode
 
 END_S = 2.0

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jaxeval.io.configurations import add_configuration
 from jaxeval.io.errors import InputError
 from jaxeval.io.store import Compression, Store, append_store, open_store, write_store
+from jaxeval.io.store.configurations import add_configuration
 from jaxeval.types import Episode
 
 

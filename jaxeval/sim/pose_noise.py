@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxeval.io.errors import InputError
-from jaxeval.io.grid import interpolated
 from jaxeval.io.kinematics import composed, rotation_matrices
+from jaxeval.io.writers.grid import interpolated
 from jaxeval.types import Episode, TaskSpec
 
 EXACT = ("table", "tcp")

@@ -23,8 +23,8 @@ from jaxeval.io.errors import InputError
 from jaxeval.io.initial_condition import initial_condition_hash, initial_condition_id
 from jaxeval.io.store import Compression, Store
 from jaxeval.policies.policy import Act, Observation, Policy, episode_key
-from jaxeval.sim.key_frames import KeyFrames
-from jaxeval.sim.maniskill import Environments, require_maniskill, scenery
+from jaxeval.sim.maniskill.environment import Environments, require_maniskill, scenery
+from jaxeval.sim.maniskill.key_frames import KeyFrames
 from jaxeval.sim.parts import Outcome, Parts
 from jaxeval.sim.workers import begin_maniskill_worker, in_processes
 from jaxeval.types import Episode

@@ -16,9 +16,9 @@ from record import Record  # pyright: ignore[reportMissingImports]
 from scipy.spatial.transform import Rotation
 
 from jaxeval.policies.policy import episode_key
-from jaxeval.sim.embodiment import load_embodiment
-from jaxeval.sim.mujoco import Environments, run
-from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
+from jaxeval.sim.mujoco.embodiment import load_embodiment
+from jaxeval.sim.mujoco.environment import Environments, run
+from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
 
 pytestmark = pytest.mark.sim
 

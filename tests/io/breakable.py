@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from jaxeval.io import write_store
 from jaxeval.io.kinematics import tip_poses
-from jaxeval.io.lerobot_write import write_lerobot
-from jaxeval.io.recordings import PANDA_JOINTS
+from jaxeval.io.readers.recordings import PANDA_JOINTS
+from jaxeval.io.writers.lerobot import write_lerobot
 from jaxeval.robots import load_robot
 from jaxeval.types import Episode
 from tests.executions import axis_turn

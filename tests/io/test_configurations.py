@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxeval.io import InputError, open_source, write_store
-from jaxeval.io.configurations import add_configuration, agreed, gathered
 from jaxeval.io.store import open_store
+from jaxeval.io.store.configurations import add_configuration, agreed, gathered
 from jaxeval.run.convert import convert
 from jaxeval.types import Episode
 

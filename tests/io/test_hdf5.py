@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from jaxeval.io import InputError, bundled, bundled_path
-from jaxeval.io.hdf5 import refuse_hdf5
-from jaxeval.io.lerobot import read_lerobot
-from jaxeval.io.lerobot_write import write_lerobot
-from jaxeval.io.maniskill import is_maniskill, read_maniskill
-from jaxeval.io.robolab import is_robolab, read_robolab
-from jaxeval.io.robomimic import is_robomimic, read_robomimic
+from jaxeval.io.readers.hdf5 import refuse_hdf5
+from jaxeval.io.readers.lerobot import read_lerobot
+from jaxeval.io.readers.maniskill import is_maniskill, read_maniskill
+from jaxeval.io.readers.robolab import is_robolab, read_robolab
+from jaxeval.io.readers.robomimic import is_robomimic, read_robomimic
+from jaxeval.io.writers.lerobot import write_lerobot
 from jaxeval.types import Episode
 from tests.io.foreign import write_robolab, write_robomimic
 

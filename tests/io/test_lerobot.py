@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jaxeval.io import InputError, bundled
-from jaxeval.io.lerobot import is_lerobot, read_lerobot
-from jaxeval.io.lerobot_names import names_of, pose_slots
+from jaxeval.io.readers.lerobot import is_lerobot, read_lerobot
+from jaxeval.io.readers.lerobot_names import names_of, pose_slots
 from jaxeval.robots import load_robot
 from jaxeval.types import Episode, Finding
 

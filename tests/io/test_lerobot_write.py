@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from jaxeval.io import InputError, bundled
-from jaxeval.io.grid import interpolated
-from jaxeval.io.lerobot import read_lerobot
-from jaxeval.io.lerobot_write import write_lerobot
+from jaxeval.io.readers.lerobot import read_lerobot
+from jaxeval.io.writers.grid import interpolated
+from jaxeval.io.writers.lerobot import write_lerobot
 from jaxeval.types import Episode, Finding
 
 V30 = Path(__file__).parents[1] / "data" / "lerobot_v30"

@@ -12,8 +12,8 @@ import pytest
 
 from jaxeval.io import bundled
 from jaxeval.io.errors import InputError
-from jaxeval.io.pairing import pair_runs
 from jaxeval.io.records import read_records, truth_of, without_repeats
+from jaxeval.io.records.pairing import pair_runs
 from jaxeval.io.tables import read_table
 from jaxeval.report.tables import Column, csv_text, latex_text, plain_text, write_csv
 

@@ -13,8 +13,8 @@ import pytest
 from jaxeval.io import records_columns
 from jaxeval.io.errors import InputError
 from jaxeval.io.records import read_records
-from jaxeval.io.records_columns import ColumnMeaning, add_lookup, direction_of, meaning_of
-from jaxeval.io.records_objects import records_from_columns, records_of
+from jaxeval.io.records.columns import ColumnMeaning, add_lookup, direction_of, meaning_of
+from jaxeval.io.records.objects import records_from_columns, records_of
 
 COLUMNS = {
     "policy": ["x", "x", "y"], "initial_condition_id": [7, 8, 7], "Q": [0.5, None, 1.0], "success": [True, False, None],

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jaxeval.io import InputError, bundled
-from jaxeval.io.robolab import is_robolab, read_robolab
-from jaxeval.io.robomimic import is_robomimic
+from jaxeval.io.readers.robolab import is_robolab, read_robolab
+from jaxeval.io.readers.robomimic import is_robomimic
 from jaxeval.types import Episode, Finding
 from tests.io.foreign import write_robolab
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from jaxeval.io import InputError, bundled
-from jaxeval.io.maniskill import is_maniskill
-from jaxeval.io.robolab import is_robolab
-from jaxeval.io.robomimic import is_robomimic, read_robomimic
+from jaxeval.io.readers.maniskill import is_maniskill
+from jaxeval.io.readers.robolab import is_robolab
+from jaxeval.io.readers.robomimic import is_robomimic, read_robomimic
 from jaxeval.types import Episode, Finding
 from tests.io.foreign import XYZW, rotation, write_robomimic
 

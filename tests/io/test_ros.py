@@ -12,9 +12,9 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from jaxeval.io import InputError, bundled
 from jaxeval.io.findings import FileFindings
-from jaxeval.io.mcap import is_mcap, read_mcap
-from jaxeval.io.ros_messages import ROS_FINDINGS, RosMessage, episodes_of_messages
-from jaxeval.io.rosbag2 import is_rosbag2, read_rosbag2
+from jaxeval.io.readers.mcap import is_mcap, read_mcap
+from jaxeval.io.readers.ros_messages import ROS_FINDINGS, RosMessage, episodes_of_messages
+from jaxeval.io.readers.rosbag2 import is_rosbag2, read_rosbag2
 from jaxeval.types import Episode, Finding
 from tests.executions import axis_turn, multiply, random_poses, small_episode
 from tests.io.samples import T_WORLD_BASE, ros_messages, write_sample_mcap, write_sample_rosbag2

@@ -17,7 +17,7 @@ import pytest
 from jaxeval.cli import main
 from jaxeval.io import InputError, open_source, write_store
 from jaxeval.io.store import Store
-from jaxeval.io.training import (
+from jaxeval.io.writers.training import (
     Statistics,
     export_training,
     layout_of,

@@ -11,8 +11,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from jaxeval.io import InputError, bundled
-from jaxeval.io.bop import bop_symmetries, is_bop, read_bop
-from jaxeval.io.trajectories import (
+from jaxeval.io.readers.bop import bop_symmetries, is_bop, read_bop
+from jaxeval.io.readers.trajectories import (
     TRAJECTORY_FINDINGS,
     is_euroc,
     is_tum,

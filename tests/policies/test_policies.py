@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import RigidTransform, Rotation
 
-from jaxeval.policies.arm import rigid
-from jaxeval.policies.deviations import FAULTS, fault
-from jaxeval.policies.make import make_oracle
-from jaxeval.policies.oracle import Move, Scene, Script, oracle
 from jaxeval.policies.policy import episode_key, random_policy
+from jaxeval.policies.scripted.arm import rigid
+from jaxeval.policies.scripted.deviations import FAULTS, fault
+from jaxeval.policies.scripted.make import make_oracle
+from jaxeval.policies.scripted.oracle import Move, Scene, Script, oracle
 from jaxeval.types import InputError
 from tests.policies.world import HZ, PANDA, Run, hand, run, scenes
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.spatial.transform import RigidTransform, Rotation
 
-from jaxeval.policies.arm import rigid, row
 from jaxeval.policies.policy import Act, Observation, Policy, episode_key
+from jaxeval.policies.scripted.arm import rigid, row
 from jaxeval.robots import load_robot
 
 REST = np.array([0.0, np.pi / 8, 0.0, -5 * np.pi / 8, 0.0, 3 * np.pi / 4, np.pi / 4])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxeval.io.records_columns import meaning_of
+from jaxeval.io.records.columns import meaning_of
 from jaxeval.report import motion_words as W
 from jaxeval.report.scored import NUMBERS, Q_NUMBERS, Q_TEXT, TEXT
 

@@ -12,7 +12,7 @@ import pytest
 
 from jaxeval.cli_words import help_of, overrides, settings_of
 from jaxeval.io import InputError, open_source, write_store
-from jaxeval.io.records_columns import direction_of, meaning_of
+from jaxeval.io.records.columns import direction_of, meaning_of
 from jaxeval.metrics import registry
 from jaxeval.metrics.registry import Column, Metric, Needs, register
 from jaxeval.run.agree import agree

@@ -82,7 +82,9 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
     overrides: list[str],
     expected: str,
 ) -> None:
-    monkeypatch.setattr("jaxeval.sim.maniskill.find_spec", lambda name: None if name == "mani_skill" else object())
+    monkeypatch.setattr(
+        "jaxeval.sim.maniskill.environment.find_spec", lambda name: None if name == "mani_skill" else object()
+    )
     assert main(["rollout", f"out={tmp_path}/deep/out", *overrides]) == 1
     told = [line for line in capsys.readouterr().err.splitlines() if line]
     assert len(told) == 1 and told[0].startswith(f"jaxeval rollout: {expected}")

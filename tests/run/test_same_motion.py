@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from jaxeval.io import open_source, write_store
-from jaxeval.io.lerobot_write import write_lerobot
+from jaxeval.io.writers.lerobot import write_lerobot
 from jaxeval.run.score import Scores, score
 from jaxeval.types import Episode
 from tests.executions import episodes, learned, of_tilt

@@ -5,21 +5,21 @@ import pytest
 
 @pytest.fixture(scope="module")
 def panda():
-    from jaxeval.sim.embodiment import load_embodiment
+    from jaxeval.sim.mujoco.embodiment import load_embodiment
 
     return load_embodiment("panda")
 
 
 @pytest.fixture(scope="module")
 def envs(panda):
-    from jaxeval.sim.mujoco import Environments
-    from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW
+    from jaxeval.sim.mujoco.environment import Environments
+    from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
 
     return Environments(PARCEL_STOW, panda)
 
 
 @pytest.fixture(scope="module")
 def expert(panda):
-    from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW
+    from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
 
     return PARCEL_STOW.expert(panda)

@@ -19,13 +19,13 @@ import numpy as np
 from scipy.spatial.transform import RigidTransform, Rotation
 
 from jaxeval.metrics.stages import Cause, StageParams, Stages, monitor, stack_signals
-from jaxeval.policies.arm import rigid
 from jaxeval.policies.policy import Policy, episode_key
-from jaxeval.sim.embodiment import Embodiment
-from jaxeval.sim.mujoco import Environments, Signals, State, run, seen
-from jaxeval.sim.schedule import Schedule
-from jaxeval.sim.task import Task
-from jaxeval.sim.tasks.parcel_stow import AXIS, ENTRANCE, PARCEL_STOW, R_STOW, SCHEDULE
+from jaxeval.policies.scripted.arm import rigid
+from jaxeval.sim.mujoco.embodiment import Embodiment
+from jaxeval.sim.mujoco.environment import Environments, Signals, State, run, seen
+from jaxeval.sim.mujoco.schedule import Schedule
+from jaxeval.sim.mujoco.task import Task
+from jaxeval.sim.mujoco.tasks.parcel_stow import AXIS, ENTRANCE, PARCEL_STOW, R_STOW, SCHEDULE
 
 GRAVITY, MASS = 9.81, 0.12
 WEIGHT = MASS * GRAVITY

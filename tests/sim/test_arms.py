@@ -11,9 +11,9 @@ pytestmark = pytest.mark.maniskill
 
 @pytest.mark.parametrize("robot", ["fetch", "so100"])
 def test_an_arms_frames_and_width_are_the_simulators(robot: str) -> None:
-    from jaxeval.policies.arm import ARMS, rigid
+    from jaxeval.policies.scripted.arm import ARMS, rigid
     from jaxeval.robots import forward_kinematics
-    from jaxeval.sim.maniskill import Environments
+    from jaxeval.sim.maniskill.environment import Environments
 
     envs, arm = Environments("stack_cube", robot=robot), ARMS[robot]
     seen = envs.reset([3])[0]
@@ -40,7 +40,7 @@ def test_an_arm_of_five_joints_takes_the_nearest_pose_that_it_has() -> None:
     import jax.numpy as jnp
     from scipy.spatial.transform import RigidTransform, Rotation
 
-    from jaxeval.policies.arm import ARMS, down, row
+    from jaxeval.policies.scripted.arm import ARMS, down, row
     from jaxeval.robots import inverse_kinematics
 
     arm, base = ARMS["so100"], RigidTransform.from_translation([0.0, 0.0, 0.11])
@@ -67,8 +67,8 @@ def test_an_arm_of_five_joints_takes_the_nearest_pose_that_it_has() -> None:
 
 
 def test_fetch_stacks_the_cube_under_its_own_id() -> None:
-    from jaxeval.policies.make import make_oracle
-    from jaxeval.sim.maniskill import Environments
+    from jaxeval.policies.scripted.make import make_oracle
+    from jaxeval.sim.maniskill.environment import Environments
     from jaxeval.sim.rollout import Job, Setting, episode_of, run_batch
 
     setting, job = Setting("stack_cube", make_oracle, robot="fetch"), Job(0)

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.maniskill
 import torch  # noqa: E402
 
 from jaxeval.policies.policy import Act, Observation, Policy  # noqa: E402
-from jaxeval.policies.tasks import TASKS  # noqa: E402
-from jaxeval.sim import maniskill  # noqa: E402
+from jaxeval.policies.scripted.tasks import TASKS  # noqa: E402
+from jaxeval.sim.maniskill import environment as maniskill  # noqa: E402
 from jaxeval.sim.rollout import Job, Setting, episode_of, run_batch  # noqa: E402
 from jaxeval.types import InputError  # noqa: E402
 

@@ -9,8 +9,8 @@ import pytest
 
 mujoco = pytest.importorskip("mujoco")
 
-from jaxeval.sim.embodiment import FOLDER, HAND, PARCEL, SCENE, load_embodiment  # noqa: E402
-from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW  # noqa: E402
+from jaxeval.sim.mujoco.embodiment import FOLDER, HAND, PARCEL, SCENE, load_embodiment  # noqa: E402
+from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW  # noqa: E402
 from jaxeval.types import InputError  # noqa: E402
 
 pytestmark = pytest.mark.sim

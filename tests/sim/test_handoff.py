@@ -15,13 +15,13 @@ mujoco = pytest.importorskip("mujoco")
 from scipy.spatial.transform import RigidTransform, Rotation
 
 from jaxeval.metrics.stages import StageParams, monitor, retained, stack_signals
-from jaxeval.policies.arm import rigid, row
-from jaxeval.policies.expert import Chain
-from jaxeval.policies.handoff import ExpertMotion, commanded_hand, handoff, relative_hand_motion
 from jaxeval.policies.policy import Act, Policy, episode_key
-from jaxeval.sim.embodiment import load_embodiment
-from jaxeval.sim.mujoco import run, seen
-from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
+from jaxeval.policies.scripted.arm import rigid, row
+from jaxeval.policies.scripted.expert import Chain
+from jaxeval.policies.scripted.handoff import ExpertMotion, commanded_hand, handoff, relative_hand_motion
+from jaxeval.sim.mujoco.embodiment import load_embodiment
+from jaxeval.sim.mujoco.environment import run, seen
+from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
 from jaxeval.types import InputError
 
 pytestmark = pytest.mark.sim

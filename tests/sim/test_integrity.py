@@ -15,9 +15,9 @@ mujoco = pytest.importorskip("mujoco")
 
 from jaxeval.metrics.stages import StageParams
 from jaxeval.policies.policy import Policy
-from jaxeval.sim.embodiment import Embodiment, load_embodiment
-from jaxeval.sim.mujoco import Environments, State
-from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
+from jaxeval.sim.mujoco.embodiment import Embodiment, load_embodiment
+from jaxeval.sim.mujoco.environment import Environments, State
+from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
 from tests.sim import integrity as i
 
 pytestmark = pytest.mark.sim

@@ -16,10 +16,10 @@ import pytest
 mujoco = pytest.importorskip("mujoco")
 
 from jaxeval.policies.policy import episode_key
-from jaxeval.sim import mujoco as host
-from jaxeval.sim.mjx import Environments, run
-from jaxeval.sim.schedule import CONTROL_HZ
-from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
+from jaxeval.sim.mujoco import environment as host
+from jaxeval.sim.mujoco.mjx import Environments, run
+from jaxeval.sim.mujoco.schedule import CONTROL_HZ
+from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
 from jaxeval.types import InputError
 
 pytestmark = pytest.mark.sim

@@ -25,11 +25,11 @@ from jaxeval.run.score import Scores, score  # noqa: E402
 from jaxeval.run.score import table as print_scores  # noqa: E402
 from jaxeval.run.scorers.grasp import GraspSetting  # noqa: E402
 from jaxeval.run.scorers.kinematic import robot_with  # noqa: E402
-from jaxeval.sim.embodiment import arm_velocity_limits, load_embodiment  # noqa: E402
-from jaxeval.sim.mujoco import Environments, run  # noqa: E402
-from jaxeval.sim.mujoco_rollout import Job, Setting, run_batch, stages_of  # noqa: E402
+from jaxeval.sim.mujoco.backend import Job, Setting, run_batch, stages_of  # noqa: E402
+from jaxeval.sim.mujoco.embodiment import arm_velocity_limits, load_embodiment  # noqa: E402
+from jaxeval.sim.mujoco.environment import Environments, run  # noqa: E402
+from jaxeval.sim.mujoco.tasks.named import load_mujoco_task  # noqa: E402
 from jaxeval.sim.parts import Parts  # noqa: E402
-from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task  # noqa: E402
 
 MARGIN = "grasp.margin.acquired"
 FAST, N = 3.0, 3

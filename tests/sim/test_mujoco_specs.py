@@ -11,8 +11,8 @@ pytestmark = pytest.mark.sim
 from jaxeval.io.spec import load_spec  # noqa: E402
 from jaxeval.run.propose import _segmented  # noqa: E402
 from jaxeval.run.rollout_mujoco import rollout_mujoco  # noqa: E402
-from jaxeval.sim.tasks import parcel_stow, peg_insertion, upright_placement  # noqa: E402
-from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task, mujoco_task_names  # noqa: E402
+from jaxeval.sim.mujoco.tasks import parcel_stow, peg_insertion, upright_placement  # noqa: E402
+from jaxeval.sim.mujoco.tasks.named import load_mujoco_task, mujoco_task_names  # noqa: E402
 
 
 @pytest.mark.parametrize("name", mujoco_task_names())

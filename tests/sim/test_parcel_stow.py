@@ -13,13 +13,13 @@ mujoco = pytest.importorskip("mujoco")
 from scipy.spatial.transform import RigidTransform, Rotation
 
 from jaxeval.metrics.stages import Cause
-from jaxeval.policies.arm import rigid
-from jaxeval.policies.expert import Chain, eased
 from jaxeval.policies.policy import episode_key
-from jaxeval.sim.embodiment import load_embodiment
-from jaxeval.sim.mujoco import Environments, run, seen
-from jaxeval.sim.task import straight
-from jaxeval.sim.tasks.parcel_stow import AXIS, PARCEL_STOW, R_STOW, SCHEDULE
+from jaxeval.policies.scripted.arm import rigid
+from jaxeval.policies.scripted.expert import Chain, eased
+from jaxeval.sim.mujoco.embodiment import load_embodiment
+from jaxeval.sim.mujoco.environment import Environments, run, seen
+from jaxeval.sim.mujoco.task import straight
+from jaxeval.sim.mujoco.tasks.parcel_stow import AXIS, PARCEL_STOW, R_STOW, SCHEDULE
 from jaxeval.types import InputError
 from tests.sim.integrity import WEIGHT, judged
 

@@ -10,8 +10,8 @@ import pytest
 mujoco = pytest.importorskip("mujoco")
 
 from jaxeval.policies.policy import episode_key
-from jaxeval.sim.embodiment import load_embodiment
-from jaxeval.sim.tasks.parcel_stow import PARCEL_STOW
+from jaxeval.sim.mujoco.embodiment import load_embodiment
+from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
 from tests.sim.integrity import Leaking, OneGenerator, check_repeats, judged
 
 pytestmark = pytest.mark.sim

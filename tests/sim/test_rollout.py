@@ -20,11 +20,11 @@ pytestmark = pytest.mark.maniskill
 
 from jaxeval.io.spec import load_spec  # noqa: E402
 from jaxeval.io.store import Store, open_store  # noqa: E402
-from jaxeval.policies.oracle import Move, Scene, Script, oracle  # noqa: E402
 from jaxeval.policies.policy import Policy, episode_key  # noqa: E402
-from jaxeval.policies.tasks import TASKS  # noqa: E402
+from jaxeval.policies.scripted.oracle import Move, Scene, Script, oracle  # noqa: E402
+from jaxeval.policies.scripted.tasks import TASKS  # noqa: E402
 from jaxeval.run.rollout import make_random, rollout, table  # noqa: E402
-from jaxeval.sim.maniskill import Environments  # noqa: E402
+from jaxeval.sim.maniskill.environment import Environments  # noqa: E402
 from jaxeval.sim.rollout import Job, Setting  # noqa: E402
 from jaxeval.sim.rollout import rollout as run_jobs  # noqa: E402
 from jaxeval.types import Episode, InputError  # noqa: E402

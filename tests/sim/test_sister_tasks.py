@@ -13,15 +13,15 @@ mujoco = pytest.importorskip("mujoco")
 from scipy.spatial.transform import RigidTransform, Rotation
 
 from jaxeval.metrics.stages import Cause, StageParams, monitor, stack_signals
-from jaxeval.policies.arm import rigid
 from jaxeval.policies.policy import episode_key
-from jaxeval.sim.embodiment import load_embodiment
-from jaxeval.sim.mujoco import Environments, run
-from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task, mujoco_task_names
-from jaxeval.sim.tasks.parcel_stow import TABLE_TOP
-from jaxeval.sim.tasks.peg_insertion import DEPTH, INSERTED, PEG_INSERTION, ROOM
-from jaxeval.sim.tasks.peg_insertion import LENGTH as PEG_LENGTH
-from jaxeval.sim.tasks.upright_placement import PLACED, SPOT_M, UPRIGHT_PLACEMENT
+from jaxeval.policies.scripted.arm import rigid
+from jaxeval.sim.mujoco.embodiment import load_embodiment
+from jaxeval.sim.mujoco.environment import Environments, run
+from jaxeval.sim.mujoco.tasks.named import load_mujoco_task, mujoco_task_names
+from jaxeval.sim.mujoco.tasks.parcel_stow import TABLE_TOP
+from jaxeval.sim.mujoco.tasks.peg_insertion import DEPTH, INSERTED, PEG_INSERTION, ROOM
+from jaxeval.sim.mujoco.tasks.peg_insertion import LENGTH as PEG_LENGTH
+from jaxeval.sim.mujoco.tasks.upright_placement import PLACED, SPOT_M, UPRIGHT_PLACEMENT
 from jaxeval.types import InputError
 
 pytestmark = pytest.mark.sim

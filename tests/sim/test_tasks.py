@@ -19,11 +19,11 @@ STEPS = 20  # one second of control
 def environment(name: str, robot: str, rebuilt_each_episode: bool = False) -> Iterator[Any]:
     import gymnasium
 
-    from jaxeval.sim.stand_in import without_renderer
+    from jaxeval.sim.maniskill.stand_in import without_renderer
 
     without_renderer()
-    import jaxeval.sim.tasks.close_drawer
-    import jaxeval.sim.tasks.place_can  # noqa: F401
+    import jaxeval.sim.maniskill.tasks.close_drawer
+    import jaxeval.sim.maniskill.tasks.place_can  # noqa: F401
 
     env = gymnasium.make(
         name,

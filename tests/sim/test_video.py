@@ -25,13 +25,13 @@ from jaxeval.cli import main
 from jaxeval.io.store import open_store, write_store
 from jaxeval.policies.policy import episode_key
 from jaxeval.run.video import END_S, STRIP_N, Setting, Story, draw, story_of
-from jaxeval.sim.embodiment import load_embodiment
 from jaxeval.sim.film import BAD, GOOD, STRIP_BYTES, Mp4, durations_ms
-from jaxeval.sim.mujoco import Environments, run
-from jaxeval.sim.mujoco_rollout import Job, episode_of, judged
-from jaxeval.sim.mujoco_rollout import Setting as Rollout
-from jaxeval.sim.pictures import Force, Replay, forces_of_fingers
-from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task, mujoco_task_names
+from jaxeval.sim.mujoco.backend import Job, episode_of, judged
+from jaxeval.sim.mujoco.backend import Setting as Rollout
+from jaxeval.sim.mujoco.embodiment import load_embodiment
+from jaxeval.sim.mujoco.environment import Environments, run
+from jaxeval.sim.mujoco.pictures import Force, Replay, forces_of_fingers
+from jaxeval.sim.mujoco.tasks.named import load_mujoco_task, mujoco_task_names
 from jaxeval.types import InputError
 
 pytestmark = pytest.mark.sim

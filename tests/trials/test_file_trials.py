@@ -11,11 +11,11 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from jaxeval.io import bundled
-from jaxeval.io.bop import read_bop
-from jaxeval.io.mcap import read_mcap
-from jaxeval.io.rosbag2 import read_rosbag2
+from jaxeval.io.readers.bop import read_bop
+from jaxeval.io.readers.mcap import read_mcap
+from jaxeval.io.readers.rosbag2 import read_rosbag2
+from jaxeval.io.readers.trajectories import read_euroc, read_tum, read_tum_folder
 from jaxeval.io.source import Loaded
-from jaxeval.io.trajectories import read_euroc, read_tum, read_tum_folder
 from jaxeval.types import Episode, pad_episodes
 from tests.executions import per_frame, small_episode
 from tests.io.samples import (

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jaxeval.io.errors import InputError
-from jaxeval.io.pairing import pair_runs
 from jaxeval.io.records import Records
+from jaxeval.io.records.pairing import pair_runs
 from jaxeval.run.compare import Settings, compare
 
 QUICK = Settings(resamples_n=2000)

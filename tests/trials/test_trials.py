@@ -15,9 +15,9 @@ from scipy.spatial.transform import Rotation
 
 from jaxeval import se3
 from jaxeval.io import InputError, bundled_path, open_source
-from jaxeval.io.rotations import quaternions_of_matrices
-from jaxeval.metrics.roles import suggest_symmetries
+from jaxeval.io.readers.rotations import quaternions_of_matrices
 from jaxeval.run.fit import fit
+from jaxeval.segment.roles import suggest_symmetries
 from jaxeval.types import TRACKING_FINDINGS, Episode, Pair, Symmetry, TaskSpec, pad_episodes
 from tests.executions import (
     axis_turn,

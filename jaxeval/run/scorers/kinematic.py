@@ -50,7 +50,7 @@ def robot_with(joint_names: Sequence[str]) -> str | None:
 
     Joints of an embodiment of MuJoCo's tasks are only its own robot's: a Panda's are there called as an xArm7's.
     """
-    from jaxeval.sim.embodiment import embodiment_with
+    from jaxeval.sim.mujoco.embodiment import embodiment_with
 
     own = embodiment_with(tuple(joint_names)) or ""
     held = (n for n in robot_names() if n.startswith(own) and set(load_robot(n).joint_names) <= set(joint_names))

@@ -32,7 +32,7 @@ class Judged:
 
 def staged_task(recorded: Recorded) -> Any:
     """The task whose stages can be told; InputError where it is none of those."""
-    from jaxeval.sim.tasks.mujoco_tasks import load_mujoco_task, mujoco_task_names
+    from jaxeval.sim.mujoco.tasks.named import load_mujoco_task, mujoco_task_names
 
     if recorded.task not in mujoco_task_names():
         raise InputError(
@@ -46,7 +46,7 @@ def staged_task(recorded: Recorded) -> Any:
 
 def needs(recorded: Recorded, params: S.StageParams) -> Needs:
     """The object and the hand, and what a rollout on MuJoCo records beside them."""
-    from jaxeval.sim.mujoco_rollout import HAND
+    from jaxeval.sim.mujoco.backend import HAND
 
     task = staged_task(recorded)
     if not recorded.joint_names:
@@ -68,7 +68,7 @@ def _limits(recorded: Recorded) -> dict[str, float]:
     A rollout with a description of the person's own says where that is: its limits are not those of an embodiment
     whose joints have the same names.
     """
-    from jaxeval.sim.embodiment import arm_velocity_limits, embodiment_with
+    from jaxeval.sim.mujoco.embodiment import arm_velocity_limits, embodiment_with
 
     told = {str((c.get("rollout") or {}).get("embodiment")) for c in recorded.configuration}
     own = next((name for name in told if name.endswith(".yaml")), None)

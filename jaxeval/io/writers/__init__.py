@@ -1,0 +1,1 @@
+"""Episodes written for others: LeRobot data sets, training files. TUM files are written where they are read."""

@@ -1,0 +1,1 @@
+"""Structure found in demonstrations, on the host: change-points, roles of bodies, proposed task specs."""

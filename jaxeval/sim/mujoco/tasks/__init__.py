@@ -1,0 +1,1 @@
+"""Tasks on MuJoCo, one module each; `named` lists them."""
