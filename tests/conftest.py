@@ -55,6 +55,13 @@ def pytest_configure(config: pytest.Config) -> None:
         forget(CACHE, CACHE_BYTES)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """A test file that cannot be imported fails; `--doctest-ignore-import-errors` is for modules that lack an extra."""
+    if report.skipped and report.nodeid.startswith("tests/") and "unable to import module" in str(report.longrepr):
+        report.outcome = "failed"
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(5_000, 10, 10)
     _never_looked_at_again()

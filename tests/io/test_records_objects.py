@@ -10,10 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from jaxeval.io import records_columns
 from jaxeval.io.errors import InputError
 from jaxeval.io.records import read_records
-from jaxeval.io.records.columns import ColumnMeaning, add_lookup, direction_of, meaning_of
+from jaxeval.io.records.columns import direction_of, meaning_of
 from jaxeval.io.records.objects import records_from_columns, records_of
 
 COLUMNS = {
@@ -82,14 +81,9 @@ def test_what_holds_no_records_is_named() -> None:
         records_of(3)
 
 
-def test_meanings_are_asked_of_lookups_after_the_columns_that_no_metric_owns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records_columns, "_LOOKUPS", [])
-    assert direction_of("time_s") is None and direction_of("success_once") == "higher"
-    known = {"time_s": ColumnMeaning("time_s", "how long", "s", "lower"),
-             "speed": ColumnMeaning("speed", "mine", direction="higher")}  # fmt: skip
-    add_lookup(known.get)
-    add_lookup(known.get)
-    assert len(records_columns._LOOKUPS) == 1
-    meaning = meaning_of("time_s")
-    assert direction_of("time_s") == "lower" and meaning is not None and meaning.unit == "s"
-    assert direction_of("speed") is None
+def test_columns_that_no_metric_owns_go_before_what_the_registry_describes() -> None:
+    assert direction_of("success_once") == "higher" and direction_of("time_s") is None
+    length = meaning_of("smoothness.path_m")
+    assert direction_of("smoothness.path_m") == "lower" and length is not None and length.unit == "m"
+    speed = meaning_of("speed")
+    assert speed is not None and speed.meaning == "execution speed, times nominal" and direction_of("speed") is None

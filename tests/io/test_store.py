@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jaxeval.io import InputError, append_store, bundled_path, open_store, store_hash, store_write, write_store
-from jaxeval.io import store as store_module
+from jaxeval.io import InputError, append_store, bundled_path, open_store, store_hash, write_store
+from jaxeval.io.store import store as store_module
+from jaxeval.io.store import write as store_write
 from jaxeval.types import Episode, bucket_length, pad_episodes
 
 BODIES = ("cube", "tcp", "table")
@@ -203,7 +204,7 @@ KILLED = """
 import os, sys
 sys.path.insert(0, {root!r})
 from jaxeval.io import append_store, bundled, write_store
-from jaxeval.io import store
+from jaxeval.io.store import store
 def some(at):
     yield from bundled("stack_cube_demos").read(0, 30)
     if at == "episode":

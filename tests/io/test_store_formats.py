@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jaxeval.io import InputError, append_store, open_store, write_store
-from jaxeval.io import store as store_module
 from jaxeval.io.source import Source
+from jaxeval.io.store import store as store_module
 from jaxeval.run.score import score
 from tests.executions import learned
 
