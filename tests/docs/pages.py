@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jaxeval.sim.mujoco.tasks.named import mujoco_task_names
@@ -59,6 +59,24 @@ class Step:
     level: str
     where: str
 
+    @property
+    def names(self) -> list[str]:
+        """What it may read: values of a command's settings, texts in quotes of a block."""
+        if isinstance(self.what, list):
+            return [w.partition("=")[2] or w for w in self.what[1:]]
+        return re.findall(r"[\"']([^\"'\n]+)[\"']", self.what.text)
+
+    @property
+    def writes(self) -> list[str]:
+        """Paths that it may write."""
+        if isinstance(self.what, list):
+            return [w.removeprefix("out=") for w in self.what if w.startswith("out=")]
+        return [self.what.file] if self.what.file else [n for n in self.names if not n.startswith("bundled:")]
+
+    def reads(self, paths: list[str]) -> bool:
+        """Whether it names one of these, or what is in it."""
+        return any(name == path or name.startswith(f"{path}/") for name in self.names for path in paths)
+
 
 def blocks(page: Path) -> list[Block]:
     """All fenced blocks of a page."""
@@ -74,8 +92,7 @@ def steps(page: Path) -> list[Step]:
 
     A command needs what its verb needs, and what the command needed that wrote a path which it names.
     """
-    out: list[Step] = []
-    written: dict[str, int] = {}
+    made: list[tuple[Step, int]] = []
     for block in blocks(page):
         where = f"{page.relative_to(ROOT)}:{block.line + 1}"
         told = LEVELS.index(block.told) if block.told in LEVELS else 0
@@ -83,14 +100,27 @@ def steps(page: Path) -> list[Step]:
             continue
         if block.file or block.language != "sh":
             if block.file or block.language == "python":
-                known = [level for path, level in written.items() if path in block.text]
-                out.append(Step(block, LEVELS[max([told, *known])], where))
+                made.append((Step(block, "", where), told))
             continue
-        for words in block.lines:
-            known = [level for path, level in written.items() if any(path in word for word in words[1:])]
-            level = max([told, LEVELS.index(_level(words)), *known])
-            written |= {w.removeprefix("out="): level for w in words if w.startswith("out=")}
-            out.append(Step(words, LEVELS[level], where))
+        made += [(Step(words, "", where), max(told, LEVELS.index(_level(words)))) for words in block.lines]
+    out: list[Step] = []
+    written: dict[str, int] = {}
+    for step, own in made:
+        level = max([own, *(n for path, n in written.items() if step.reads([path]))])
+        if isinstance(step.what, list):
+            written |= dict.fromkeys(step.writes, level)
+        out.append(replace(step, level=LEVELS[level]))
+    return out
+
+
+def wanted(page: Path, level: str) -> list[Step]:
+    """The steps of a level, and those before them that write what they name or, of Python, share their names."""
+    out: list[Step] = []
+    for step in reversed(steps(page)):
+        is_code = not isinstance(step.what, list) and LEVELS.index(step.level) <= LEVELS.index(level)
+        later = [s for s in out if is_code and not isinstance(s.what, list)]
+        if step.level == level or later or any(s.reads(step.writes) for s in out):
+            out.insert(0, step)
     return out
 
 

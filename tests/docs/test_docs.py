@@ -20,7 +20,7 @@ from jaxeval.io.source import all_readers, bundled_path
 from jaxeval.io.spec import spec_from_dict, task_names
 from jaxeval.metrics import registry
 from jaxeval.types import FINDINGS, SHAPES, SYMMETRIES
-from tests.docs.pages import LANGUAGES, LEVELS, PAGES, ROOT, Step, blocks, steps
+from tests.docs.pages import LANGUAGES, LEVELS, PAGES, ROOT, Step, blocks, steps, wanted
 
 README_WORDS_N = 900
 NOT_RUN_N = 8
@@ -52,7 +52,7 @@ def write_inputs(folder: Path) -> None:
     names = [str(i) for i in bundled("stack_cube_tilt").episodes.column("episode_id").to_pylist()]  # type: ignore[attr-defined]
     generator = np.random.default_rng(0)
     for k, name in enumerate(names):
-        ratings += [f"{name},{rater},{k // 10 + int(generator.integers(2))}" for rater in ("ann", "bob")]
+        ratings += [f"{name},{rater},{5 - k // 10 - int(generator.integers(2))}" for rater in ("ann", "bob")]
     (folder / "ratings.csv").write_text("\n".join(ratings) + "\n")
     (folder / "arm.urdf").write_text(ARM)
 
@@ -87,12 +87,10 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize(("name", "level"), RUN_AT)
 def test_what_a_page_has_a_reader_do_runs(name: str, level: str, at_home: Path) -> None:
-    """All steps of a page up to a level, in its order: a slow step may read what a fast one wrote."""
-    allowed = {"fast": ("fast",), "slow": ("fast", "slow"), "sim": ("fast", "slow", "sim")}
+    """The steps of a page at one level, in its order, with what they need of the others."""
     told: dict[str, object] = {"__name__": "page"}
-    for step in steps(BY_NAME[name]):
-        if step.level in allowed.get(level, ("fast", "slow", "maniskill")):
-            run(step, told)
+    for step in wanted(BY_NAME[name], level):
+        run(step, told)
 
 
 def run(step: Step, told: dict[str, object]) -> None:
@@ -108,19 +106,24 @@ def run(step: Step, told: dict[str, object]) -> None:
 
 
 def run_command(words: list[str], where: str) -> None:
-    """Runs `jaxeval ...` in this process, one episode a rollout; of `make`, `pip` and `python` what they name is there."""
+    """Runs `jaxeval ...` in this process; of `make`, `pip` and `python` it is checked that what they name is there.
+
+    A rollout runs one episode, at the first and the last of its speeds.
+    """
     if words[0] == "jaxeval":
-        small = [re.sub(r"^episodes=\d+$", "episodes=1", w) for w in words] if words[1] == "rollout" else words
-        assert main(small[1:]) == 0, f"{where}: {' '.join(words)}"
+        if words[1] == "rollout":
+            words = [re.sub(r"^episodes=\d+$", "episodes=1", w) for w in words]
+            words = [re.sub(r"^speed=([^,]+),.*,([^,]+)$", r"speed=\1,\2", w) for w in words]
+        assert main(words[1:]) == 0, f"{where}: {' '.join(words)}"
         return
     if words[0] == "make":
         targets = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8")))
         assert {w for w in words[1:] if "=" not in w} <= targets, where
         return
     if words[:2] == ["pip", "install"]:
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         asked = [e for w in words[2:] if (m := re.search(r"\[([\w,]+)\]$", w)) for e in m[1].split(",")]
-        assert set(asked) <= set(extras), where
+        assert set(asked) <= set(project["optional-dependencies"]), where
         return
     assert words[0] == "python" and words[1].endswith(".py"), f"{where}: nobody checks {' '.join(words)}"
     script = ROOT / words[1]
@@ -187,7 +190,9 @@ def test_the_spec_page_has_every_predicate_shape_symmetry_and_task() -> None:
     for kind in PREDICATES:
         (example,) = re.findall(rf"\| `(\{{kind: {kind}\b[^`]*)` \|", page)
         bodies = "cube: {shape: {kind: sphere, radius_m: 0.03}}, table: {frame_of: cube}, tcp: {frame_of: cube}"
-        spec_of(f"name: x\nbodies: {{{bodies}, tray: {{frame_of: cube}}}}\nsub_tasks: [{{name: a, until: [{example}]}}]")
+        spec_of(
+            f"name: x\nbodies: {{{bodies}, tray: {{frame_of: cube}}}}\nsub_tasks: [{{name: a, until: [{example}]}}]"
+        )
 
 
 def spec_of(text: str) -> object:
