@@ -43,6 +43,8 @@ RECORD = "conversion.json"
 """What `jaxeval convert` says of what it wrote, in the folder or beside it under a longer name."""
 BESIDE = (f".{RECORD}", ".parts", ".frames")
 """Endings of what `convert` and `rollout` leave beside a store, which is no source of its own."""
+TABLES = (".csv", ".tsv", ".parquet")
+"""Endings of files that are a person's own tables where no reader accepts them."""
 Batches = Iterator[tuple[np.ndarray, EpisodeBatch]]
 
 
@@ -461,7 +463,9 @@ def open_part(path: Path, **options: Any) -> Part:
     """Open one store or file with the first reader that accepts it; InputError if none does or it refuses."""
     if (reader := reader_of(path)) is not None:
         return reader.open(path, **{k: v for k, v in options.items() if k in reader.options})
-    raise InputError(f"{path}: no reader for this kind of file; expected one of: {_known()}")
+    table = path.suffix.lower() in TABLES and path.is_file()
+    hint = "; a table with a row a frame is read by jaxeval.episodes_from_table, in Python" if table else ""
+    raise InputError(f"{path}: no reader for this kind of file; expected one of: {_known()}{hint}")
 
 
 def _known() -> str:

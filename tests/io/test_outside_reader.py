@@ -86,6 +86,9 @@ def test_a_fault_of_it_costs_one_file(installed: Path) -> None:
     with pytest.raises(InputError, match=r"no reader for this kind .*gone = xyz_package:GONE cannot be loaded"):
         (installed / "d.none").write_text("")
         open_source(installed / "d.none")
+    (installed / "mine.csv").write_text("t,x\n0,1\n")
+    with pytest.raises(InputError, match=r"mine\.csv: no reader .* read by jaxeval\.episodes_from_table"):
+        open_source(installed / "mine.csv")
 
 
 def test_one_registered_by_hand_is_asked_before_those_of_the_package(
