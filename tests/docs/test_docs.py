@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -227,3 +228,31 @@ def test_every_verb_and_task_is_told_of() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert not [verb for verb in VERBS if f"jaxeval {verb}" not in text]
     assert not [task for task in task_names() if f"`{task}`" not in text]
+
+
+QUOTED = (  # file of benchmarks/results, work, size, peer (as they begin), what the page says of it
+    ("geometric", "score", "B=4 ", "scipy", "ratio", "SciPy loop: 82 times"),
+    ("geometric", "score", "B=1000 ", "scipy", "ratio", "2,900 times"),
+    ("geometric", "score", "B=1000 ", "numpy", "ratio", "vectorised NumPy: 7 times"),
+    ("geometric", "stream", "100000", "", "ours_s", "| 17 s |"),
+    ("geometric", "stream", "100000", "", "peak_gib", "1.4 GiB"),
+    ("sparc", "SPARC, as score measures it", "", "monalysa", "ratio", "monalysa: 18 times"),
+    ("sparc", "SPARC, sparc_batch", "", "monalysa", "ratio", "monalysa: 72 times"),
+    ("kinematics", "manipulability", "Panda, 100,000", "Pinocchio", "ratio", "38 times"),
+    ("kinematics", "inverse", "", "PyRoKi, 64", "ratio", "30 times"),
+    ("stats", "paired bootstrap", "", "scipy", "ratio", "10 times"),
+    ("stats", "ICC", "", "pingouin", "ratio", "pingouin: 78 times"),
+    ("force_closure", "margin", "", "QHull", "ratio", "17 times"),
+)
+
+
+@pytest.mark.parametrize(("file", "work", "size", "peer", "key", "says"), QUOTED)
+def test_the_performance_page_says_what_was_measured(
+    file: str, work: str, size: str, peer: str, key: str, says: str
+) -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    made = json.loads((ROOT / "benchmarks" / "results" / f"{file}-2core.json").read_text(encoding="utf-8"))
+    begins = {"work": work, "size": size, "peer": peer}
+    row = next(r for r in made["rows"] if all((r.get(k) or "").startswith(v) for k, v in begins.items()))
+    (number,) = re.findall(r"[\d,.]*\d", says)
+    assert says in page and float(number.replace(",", "")) == pytest.approx(row[key], rel=0.06)
