@@ -129,5 +129,5 @@ def _level(words: list[str]) -> str:
     verb = words[1] if words[0] == "jaxeval" and len(words) > 1 else ""
     if verb == "rollout":
         tasks = [w.removeprefix("task=") for w in words if w.startswith("task=")]
-        return "sim" if tasks and tasks[0].split(":")[-1] in mujoco_task_names() else "maniskill"
+        return "sim" if tasks and (":" in tasks[0] or tasks[0] in mujoco_task_names()) else "maniskill"
     return "sim" if verb == "video" else "slow" if verb in SLOW_VERBS else "fast"
