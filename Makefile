@@ -68,7 +68,7 @@ test: .venv/.dev  ## the fast tests; SLOW=1 adds slow tests, those on MuJoCo, an
 
 test-maniskill: $(SIM)/.ready  ## tests of what needs ManiSkill, on the CPU and without a graphics device
 	@echo "test-maniskill: pytest -m maniskill"
-	@$(SIM)/bin/python -m pytest -m maniskill tests/sim $(PYTEST_ARGS)
+	@$(SIM)/bin/python -m pytest -m maniskill tests/sim tests/docs $(PYTEST_ARGS)
 
 check: .venv/.dev  ## static checks: ruff, import-linter, pyright
 	@echo "check: ruff"

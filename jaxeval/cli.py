@@ -10,17 +10,17 @@ from typing import Any
 
 VERBS = {
     "fit": "learn a reference from demonstrations",
-    "score": "geometric quality, smoothness, kinematics, tracking, stages: any of them, of every execution",
-    "report": "one self-contained HTML of a scored set",
-    "demo": "all three on the bundled ManiSkill executions",
-    "inspect": "what a file holds, and what each metric would lack",
-    "convert": "a store from any file; LeRobotDataset and TUM from any store",
-    "propose": "a task spec from demonstrations, to edit",
+    "score": "measure every execution: geometric quality, smoothness, kinematics, tracking, stages, grasp",
+    "report": "write one HTML page of a scored set, which needs no network",
+    "demo": "fit, score and report on bundled ManiSkill executions",
+    "inspect": "say what a file holds, and what each metric would lack",
+    "convert": "write a store from any file; a LeRobotDataset, TUM files or a training file from any store",
+    "propose": "draft a task spec from demonstrations, to edit",
     "rollout": "run a policy in ManiSkill or MuJoCo and keep what it did",
-    "video": "an episode of a MuJoCo rollout, as a film and pictures",
-    "compare": "success, or any number, of two or more policies from the same starts, cell by cell",
-    "plan": "how many episodes an evaluation needs",
-    "agree": "raters with each other, metrics with raters or with success",
+    "video": "draw an episode of a MuJoCo rollout as a film and pictures",
+    "compare": "compare success, or any number, of two or more policies from the same starts, cell by cell",
+    "plan": "say how many episodes an evaluation needs",
+    "agree": "say whether raters agree with each other, and metrics with raters or with success",
 }
 TOLD_N = 8
 """Sentences about what was left out that are printed; the report has more."""

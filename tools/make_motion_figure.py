@@ -1,4 +1,4 @@
-"""Draw docs/motion_quality.png, the README's second figure: speed, its spectrum and manipulability of two executions.
+"""Draw docs/motion_quality.png, a figure of docs/metrics.md: speed, its spectrum and manipulability of two executions.
 
 python tools/make_motion_figure.py [OUT.png]
 

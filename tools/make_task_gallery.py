@@ -3,7 +3,7 @@
 python tools/make_task_gallery.py [--data DIR] [--tasks a,b] [--only pictures|maps] [--out DIR]
 
 Demonstrations are `<task>_oracle`: bundled, or stores of `jaxeval rollout` in DIR. The pictures need ManiSkill and a
-Vulkan driver (docs/tasks.md says how to get one in software), the maps neither.
+Vulkan driver (docs/maniskill.md says how to get one in software), the maps neither.
 """
 
 # pyright: reportMissingImports=false

@@ -1,7 +1,8 @@
 """One way in for every format: `open_source` takes a path, a list, a glob or ``bundled:NAME``.
 
 A `Source` is one or more parts (stores, or files read into memory) that speak alike. A part that cannot be read is
-listed in ``refused`` and the others go on. A new format is one `register` line.
+listed in ``refused`` and the others go on. A new format is a `Reader`, in the list below, given to `register`, or
+offered by an installed package under the entry-point group ``jaxeval.readers``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from inspect import signature
 from pathlib import Path
@@ -32,6 +34,7 @@ from jaxeval.io.readers.trajectories import is_euroc, is_tum, is_tum_folder, rea
 from jaxeval.io.store import Store, open_store
 from jaxeval.io.store.attributes import PREFIX, attributes_of, typed
 from jaxeval.io.store.read import lacks_signals
+from jaxeval.metrics.registry import offered
 from jaxeval.robots import load_robot
 from jaxeval.types import Attribute, Episode, EpisodeBatch, Finding, bucket_length, pad_episodes
 
@@ -40,6 +43,8 @@ RECORD = "conversion.json"
 """What `jaxeval convert` says of what it wrote, in the folder or beside it under a longer name."""
 BESIDE = (f".{RECORD}", ".parts", ".frames")
 """Endings of what `convert` and `rollout` leave beside a store, which is no source of its own."""
+TABLES = (".csv", ".tsv", ".parquet")
+"""Endings of files that are a person's own tables where no reader accepts them."""
 Batches = Iterator[tuple[np.ndarray, EpisodeBatch]]
 
 
@@ -187,7 +192,11 @@ Read = Callable[..., tuple[list[Episode], list[Finding]]]
 
 @dataclass(frozen=True)
 class Reader:
-    """A format: whether a path is of it, how to open it, and the options that it takes."""
+    """A format: whether a path is of it, how to open it, and the options that it takes.
+
+    ``open`` is given the path, and those of ``options`` that the user set, by name. `file_reader` makes one of a
+    function that reads a whole file.
+    """
 
     name: str
     accepts: Callable[[Path], bool]
@@ -196,28 +205,41 @@ class Reader:
     says: str = ""  # what the format itself fixes: quaternion order, units, clock
 
 
+GROUP = "jaxeval.readers"
+"""Entry-point group under which an installed package offers its formats: the object is a :class:`Reader`."""
 READERS: list[Reader] = []
-"""Asked in this order; the first that accepts a path opens it."""
+"""The package's own formats and those registered; the first that accepts a path opens it, after `_offered`."""
 
 
-def register(
-    name: str,
-    accepts: Callable[[Path], bool],
-    open: Callable[..., Part],
-    options: tuple[str, ...] = (),
-    says: str = "",
-) -> None:
-    """Add a format, asked before those there are: ``register("x", suffix(".x"), lambda p: Loaded(p, f(p), []))``.
+def file_reader(name: str, accepts: Callable[[Path], bool], read: Read, says: str = "") -> Reader:
+    """A format read whole into memory; the keyword-only parameters of ``read`` are its options.
 
-    ``open`` is given those of ``options`` that the user set, by name.
+    ``read`` takes a path and returns the episodes and what was noticed about the file; it raises InputError, in one
+    sentence, for a file that it cannot read, which costs that file alone.
     """
-    READERS.insert(0, Reader(name, accepts, open, options, says))
-
-
-def register_file(name: str, accepts: Callable[[Path], bool], read: Read, says: str) -> None:
-    """Add a format read whole into memory; the keyword-only parameters of ``read`` are its options."""
     options = tuple(p.name for p in signature(read).parameters.values() if p.kind is p.KEYWORD_ONLY)
-    register(name, accepts, lambda path, **given: Loaded(path, *read(path, **given)), options, says)
+    return Reader(name, accepts, lambda path, **given: Loaded(path, *read(path, **given)), options, says)
+
+
+def register(reader: Reader) -> Reader:
+    """Add a format for this process, asked before those there are. Returns it, so that it may be assigned."""
+    READERS.insert(0, reader)
+    return reader
+
+
+@cache
+def _offered() -> tuple[dict[str, Reader], dict[str, str]]:
+    return offered(GROUP, Reader)
+
+
+def all_readers() -> list[Reader]:
+    """Every format in the order in which they are asked: those of installed packages, then those of `READERS`."""
+    return [*_offered()[0].values(), *READERS]
+
+
+def refused_readers() -> dict[str, str]:
+    """Of installed packages' formats that cannot be used: name of the entry point -> why, a sentence."""
+    return _offered()[1]
 
 
 def suffix(*suffixes: str) -> Callable[[Path], bool]:
@@ -253,8 +275,8 @@ for _name, _accepts, _read, _says in (
     ("rosbag2 (folder, .db3)", is_rosbag2, read_rosbag2, "xyzw, metres, header stamps"),
     ("LeRobotDataset v2.1, v3.0 (folder)", is_lerobot, _read_lerobot, "order by feature name, timestamp in seconds"),
 ):
-    register_file(_name, _accepts, _read, _says)
-register("jaxeval store (folder)", marker("meta.json"), open_store, says="wxyz, metres, stamps in seconds")
+    register(file_reader(_name, _accepts, _read, _says))
+register(Reader("jaxeval store (folder)", marker("meta.json"), open_store, says="wxyz, metres, stamps in seconds"))
 
 
 # ------------------------------------------------------------------------------------------------------- sources
@@ -402,8 +424,8 @@ def open_source(spec: str | Path | list[str | Path] | tuple[str | Path, ...], **
         InputError: nothing is there, nothing of what is there can be read (the sentence of the first refusal), or an
             option is none of any format.
     """
-    if unknown := [o for o in options if not any(o in r.options for r in READERS)]:
-        known = ", ".join(sorted({o for r in READERS for o in r.options}))
+    if unknown := [o for o in options if not any(o in r.options for r in all_readers())]:
+        known = ", ".join(sorted({o for r in all_readers() for o in r.options}))
         raise InputError(f"{unknown[0]}: no format takes this option; expected one of {known}; correct the name")
     specs = list(spec) if isinstance(spec, list | tuple) else [spec]
     specs = [one for one in specs if not _is_beside(Path(one))] or specs if len(specs) > 1 else specs
@@ -425,15 +447,30 @@ def open_source(spec: str | Path | list[str | Path] | tuple[str | Path, ...], **
 
 def reader_of(path: Path) -> Reader | None:
     """The first reader that accepts a path."""
-    return next((reader for reader in READERS if reader.accepts(path)), None)
+    for reader in all_readers():
+        try:
+            if reader.accepts(path):
+                return reader
+        except Exception as error:  # of another package, or of a disk
+            raise InputError(
+                f"{path}: the reader '{reader.name}' could not look at it ({type(error).__name__}: {error}); "
+                "correct that reader or the file"
+            ) from error
+    return None
 
 
 def open_part(path: Path, **options: Any) -> Part:
     """Open one store or file with the first reader that accepts it; InputError if none does or it refuses."""
     if (reader := reader_of(path)) is not None:
         return reader.open(path, **{k: v for k, v in options.items() if k in reader.options})
-    known = ", ".join(r.name for r in READERS)
-    raise InputError(f"{path}: no reader for this kind of file; expected one of: {known}")
+    table = path.suffix.lower() in TABLES and path.is_file()
+    hint = "; a table with a row a frame is read by jaxeval.episodes_from_table, in Python" if table else ""
+    raise InputError(f"{path}: no reader for this kind of file; expected one of: {_known()}{hint}")
+
+
+def _known() -> str:
+    """Every format by name, and why an installed package's cannot be used."""
+    return "; ".join([", ".join(r.name for r in all_readers()), *refused_readers().values()])
 
 
 def _expand(spec: str | Path) -> list[Path]:
@@ -453,8 +490,7 @@ def _expand(spec: str | Path) -> list[Path]:
     for p in paths:
         found = list(_search(p))
         if not found and p.is_dir():
-            known = ", ".join(r.name for r in READERS)
-            raise InputError(f"{p}: this folder is no store and holds nothing readable; expected: {known}")
+            raise InputError(f"{p}: this folder is no store and holds nothing readable; expected: {_known()}")
         out += found or [p]
     return out
 
@@ -464,7 +500,11 @@ def _is_beside(path: Path) -> bool:
 
 
 def _search(path: Path) -> Iterator[Path]:
-    if any(r.accepts(path) for r in READERS):
+    try:
+        found = reader_of(path) is not None
+    except InputError:  # said when it is opened
+        found = True
+    if found:
         yield path
     elif path.is_dir():
         for child in sorted(path.iterdir()):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Array, Int
@@ -211,29 +211,41 @@ def register(metric: Metric) -> Metric:
     return metric
 
 
-@cache
-def _offered() -> tuple[dict[str, Metric], dict[str, str]]:
-    """Metrics that installed packages offer, and by entry point why one cannot be used: the others go on."""
-    out: dict[str, Metric] = {}
+K = TypeVar("K")
+
+
+def offered(group: str, kind: type[K]) -> tuple[dict[str, K], dict[str, str]]:
+    """What installed packages offer under an entry-point group, by its ``name``; by entry point why one is refused.
+
+    The objects are of one ``kind``. One that cannot be loaded, is of another kind or has a name that another has costs
+    itself alone.
+    """
+    out: dict[str, K] = {}
     refused: dict[str, str] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
+    for point in sorted(entry_points(group=group), key=lambda p: p.name):
         try:
-            metric = point.load()
+            found = point.load()
         except Exception as error:
             why = (
                 f"cannot be loaded ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no word'})"
             )
         else:
-            if isinstance(metric, Metric) and metric.name not in out:
-                out[metric.name] = metric
+            name = str(getattr(found, "name", point.name))
+            if isinstance(found, kind) and name not in out:
+                out[name] = found
                 continue
-            why = f"is a {type(metric).__name__}, expected a jaxeval.metrics.registry.Metric"
-            if isinstance(metric, Metric):
-                why = f"is a second metric '{metric.name}', expected another name"
+            why = f"is a {type(found).__name__}, expected a {kind.__module__}.{kind.__qualname__}"
+            if isinstance(found, kind):
+                why = f"is a second {kind.__name__.lower()} '{name}', expected another name"
         refused[point.name] = (
-            f"entry point {GROUP}: {point.name} = {point.value} {why}; correct that package or remove it"
+            f"entry point {group}: {point.name} = {point.value} {why}; correct that package or remove it"
         )
     return out, refused
+
+
+@cache
+def _offered() -> tuple[dict[str, Metric], dict[str, str]]:
+    return offered(GROUP, Metric)
 
 
 def all_metrics() -> dict[str, Metric]:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxeval.io.errors import InputError
-from jaxeval.io.records import ALIASES, truth_of
+from jaxeval.io.records import ALIASES, in_package, truth_of
 from jaxeval.io.records import SUCCESS as RECORDED
 from jaxeval.io.records.columns import direction_of
 from jaxeval.io.tables import NAMES, Table, read_table, written_apart
@@ -99,7 +99,7 @@ def agree(
             `coefficients` refuse.
     """
     settings, given = (settings or Settings()).check(), listed(given) or ()
-    files = [metrics] if isinstance(metrics, (str, Path)) else list(metrics)
+    files = [in_package(f) for f in ([metrics] if isinstance(metrics, (str, Path)) else metrics)]
     if not files:
         raise InputError("metrics is empty, expected at least one table of scores; give metrics=FILE")
     names = {*NAMES, *(written_apart(files) & {holdout, *given})}

@@ -113,7 +113,7 @@ def test_several_tasks_are_told_apart() -> None:
 def test_a_reader_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "READERS", list(source.READERS))
     episodes = bundled("stack_cube_demos").read(0, 2)
-    source.register("toy", source.suffix(".toy"), lambda path: Loaded(path, episodes, []))
+    source.register(source.Reader("toy", source.suffix(".toy"), lambda path: Loaded(path, episodes, [])))
     (tmp_path / "x.toy").write_text("")
     assert open_source(tmp_path).n_episodes == 2
 

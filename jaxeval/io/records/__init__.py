@@ -5,6 +5,7 @@ from jaxeval.io.records.records import STAGE as STAGE
 from jaxeval.io.records.records import SUCCESS as SUCCESS
 from jaxeval.io.records.records import Records as Records
 from jaxeval.io.records.records import Where as Where
+from jaxeval.io.records.records import in_package as in_package
 from jaxeval.io.records.records import read_records as read_records
 from jaxeval.io.records.records import shortened as shortened
 from jaxeval.io.records.records import truth_of as truth_of

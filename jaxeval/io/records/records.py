@@ -135,6 +135,17 @@ def read_records(where: Where, *, columns: Mapping[str, str] | None = None, name
 # ------------------------------------------------------------------------------------------------------------- files
 
 
+def in_package(path: str | Path) -> Path:
+    """Where the package keeps ``bundled:NAME``; any other path as it is. InputError where there is no such data."""
+    text = str(path)
+    if not text.startswith(BUNDLED):
+        return Path(path)
+    found = Path(str(resources.files("jaxeval"))) / "data" / text.removeprefix(BUNDLED)
+    if not found.exists():
+        raise InputError(f"{text}: no such data in the package; expected bundled:parcelstow or a bundled store")
+    return found
+
+
 def _files(where: Where, policy: str | None = None) -> Iterator[tuple[str | None, Path, bool]]:
     """(policy, file, whether it was named itself and not found in a folder)."""
     if isinstance(where, Mapping):
@@ -155,10 +166,7 @@ def _files(where: Where, policy: str | None = None) -> Iterator[tuple[str | None
     if not text.strip():
         raise InputError("records: the path is empty, expected a file, a folder or a glob; give records=PATH")
     if text.startswith(BUNDLED):
-        path = Path(str(resources.files("jaxeval"))) / "data" / text.removeprefix(BUNDLED)
-        if not path.exists():
-            raise InputError(f"{text}: no such data in the package; expected bundled:parcelstow or a bundled store")
-        yield from ((policy, f, a) for f, a in _inside(path))
+        yield from ((policy, f, a) for f, a in _inside(in_package(text)))
     elif Path(text).exists():
         yield from ((policy, f, a) for f, a in _inside(Path(text)))
     elif found := sorted(glob.glob(text, recursive=True)):
