@@ -23,7 +23,7 @@ TEXTS = {
     "video": ("episode", "camera"),
     "convert": ("task_name", "group", "bodies"),
     "propose": ("name", "instruction", "gripper", "support"),
-    "rollout": ("policy", "embodiment", "robot"),
+    "rollout": ("policy", "embodiment", "robot", "env_id", "spec", "own_task", "own_policy"),
     "score": ("smoothness.body", "kinematic.robot", "kinematic.base_link", "kinematic.tip_link"),
 }
 """Settings of a verb that are text however they look: a policy may be called 10000."""
@@ -244,6 +244,8 @@ def _as_text(verb: str, override: str, several: bool) -> str:
     """The override, quoted where Hydra would read a path or a name as something else, or not at all."""
     key, equals, value = override.partition("=")
     name = key.lstrip("+")
+    if verb == "rollout" and _is_own(name, value):
+        key = name = f"own_{name}"
     if verb == "rollout" and name in LISTS and "," in value and value[0] not in "[{'\"" and not several:
         return f"{key}=[{value}]"
     paths = () if verb == "rollout" else PATHS  # its episodes are a number
@@ -255,6 +257,13 @@ def _as_text(verb: str, override: str, several: bool) -> str:
     if several and "," in value and value[0] not in "[{'\"" and not Path(value).exists():
         return f"{key}={','.join(map(_quoted, value.split(',')))}"
     return f"{key}={_quoted(value)}"
+
+
+def _is_own(name: str, value: str) -> bool:
+    """Whether a rollout's task or policy is no file of its group, but ``package.module:name`` (or a package's policy)."""
+    if name == "policy":
+        return value != "null" and not set(value.split(",")) <= set(_files("policy"))
+    return name == "task" and ":" in value
 
 
 def _quoted(value: str) -> str:

@@ -22,7 +22,7 @@ from jaxeval.io import open_source
 from jaxeval.io.spec import load_spec
 from jaxeval.metrics.geometric import GeometricParams
 from jaxeval.policies.policy import episode_key
-from jaxeval.policies.scripted.make import make_oracle
+from jaxeval.policies.scripted.make import oracle_of
 from jaxeval.report import figures as F
 from jaxeval.report.summary import constraint_map
 from jaxeval.run.fit import fit_source
@@ -71,7 +71,7 @@ SHOTS: dict[str, Shot] = {
 
 def play(envs: Any, task: str) -> Iterator[str]:
     """Run the task's oracle once; the label of every frame as it stands, the first one's too."""
-    policy = make_oracle(task)
+    policy = oracle_of(task)
     (seen,) = envs.reset([SEED])
     state, label = policy.init(seen, episode_key(0, SEED)), "start"
     while True:
