@@ -383,7 +383,7 @@ def _rollout(config: Any) -> int:
 
     settings: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     for group in ("task", "policy"):
-        own, chosen = settings.pop(f"own_{group}"), settings.pop(group)
+        own, chosen = settings.pop(f"own_{group}"), settings.pop(group, None)
         settings[group] = own if own is not None else chosen["name"] if isinstance(chosen, dict) else chosen
     task, env_id = settings.pop("task"), settings.get("env_id")
     task = env_id if task is None else task

@@ -14,7 +14,7 @@ from jaxeval.io.readers.text_tables import number
 from jaxeval.io.spec import conf_dir
 from jaxeval.io.tables import name_of
 
-OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.")
+OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.", "policy_options.")
 """Settings whose keys are the person's own names."""
 PATHS = ("episodes", "records", "ratings", "metrics", "reference", "scores", "spec", "out")
 TEXTS = {
@@ -154,11 +154,14 @@ def _known(verb: str, setting: str, several: bool) -> None:
         return
     if name.startswith("~"):
         raise InputError(f"{key}: a setting cannot be taken away, expected key=value; give {name[1:]}=null instead")
+    if verb == "rollout" and _is_own(name, value):
+        return
     if name in groups:
         for one in value.split(",") if several and not value.startswith(("glob(", "choice(")) else [value]:
             one = one.strip("'\" ")
             if one not in ("null", *_files(name)) and not one.startswith(("glob(", "choice(")):
                 own = "; one of your own is given with spec=FILE" if "spec" in settings_of(verb) else ""
+                own = "; one of your own is package.module:TASK, or env_id= and spec=" if verb == "rollout" else own
                 raise InputError(f"{name}={one}: there is no such {name}, {_there(one, _files(name))}{own}; correct it")
         return
     level: Any = settings_of(verb)
@@ -260,7 +263,7 @@ def _as_text(verb: str, override: str, several: bool) -> str:
 
 
 def _is_own(name: str, value: str) -> bool:
-    """Whether a rollout's task or policy is no file of its group, but ``package.module:name`` (or a package's policy)."""
+    """Whether a rollout's task or policy is no file of its group, but ``package.module:name`` or a package's policy."""
     if name == "policy":
         return value != "null" and not set(value.split(",")) <= set(_files("policy"))
     return name == "task" and ":" in value

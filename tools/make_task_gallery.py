@@ -72,17 +72,17 @@ SHOTS: dict[str, Shot] = {
 def play(envs: Any, task: str) -> Iterator[str]:
     """Run the task's oracle once; the label of every frame as it stands, the first one's too."""
     policy = oracle_of(task)
-    (seen,) = envs.reset([SEED])
+    seen = envs.reset([SEED]).of(0)
     state, label = policy.init(seen, episode_key(0, SEED)), "start"
     while True:
         yield label
         act = policy.act(state, seen)
-        if act.done:
-            if act.failed or not seen.success:
-                raise SystemExit(f"{task}, seed {SEED}: {act.failed or 'it ended without success'}")
+        if act.info.done:
+            if failed := policy.failures(act.state)[act.info.failed] or not seen.success:
+                raise SystemExit(f"{task}, seed {SEED}: {failed if isinstance(failed, str) else 'no success'}")
             return
-        state, label = act.state, act.label
-        (seen,) = envs.step(act.action[None])
+        state, label = act.state, policy.labels(act.state)[act.info.label]
+        seen = envs.step(act.action[None]).of(0)
 
 
 def frames_of(moments: tuple[Moment, ...], labels: list[str]) -> list[int]:

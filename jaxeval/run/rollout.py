@@ -106,10 +106,9 @@ def rollout(
     batch_n = batch_n if batch_n is not None else 1 if maniskill else 20
     processes = processes if processes is not None else 1 if backend == "gpu" else cores_n()
     check_counts(
-        episodes=(episodes, 1), first=(first, 0), seed=(seed, 0), processes=(processes, 1), batch_n=(batch_n, 1),
+        seed=(seed, 0), processes=(processes, 1), batch_n=(batch_n, 1),
         steps_n=(1 if steps_n is None else steps_n, 1), frames=(frames or 0, 0),
     )  # fmt: skip
-    check_counts(**{"first + episodes - 1": (first + episodes - 1, 0)})
     policy = str(policy or kind.SCRIPT)
     check_options(policy, policy_named(policy, name)[0], options)
     embodiment = embodiment or robot
@@ -130,9 +129,8 @@ def rollout(
     )
     runs: Simulator = kind(setting, **made_with).check()
     jobs = jobs_of(
-        task, policy=policy, episodes=episodes, first=first, seed=seed, speed=speed, told_speed=told_speed,
-        speed_range=speed_range, tilt_deg=tilt_deg, fault=fault, pictures_n=frames or 0,
-        group=("demonstrations" if policy == "oracle" else setting.policy_label),
+        task, policy=setting.policy_label, episodes=episodes, first=first, seed=seed, speed=speed,
+        told_speed=told_speed, speed_range=speed_range, tilt_deg=tilt_deg, fault=fault, pictures_n=frames or 0,
     )  # fmt: skip
     configuration = dict(configuration or {}) | kept_beside(runs)
     store, outcomes = run_jobs(runs, jobs, out, processes_n=processes, configuration=configuration, progress=progress)
@@ -168,7 +166,7 @@ def kept_beside(simulator: Simulator) -> dict[str, Any]:
 def jobs_of(
     task: str,
     *,
-    policy: str,
+    policy: str = "oracle",
     episodes: int,
     first: int = 0,
     seed: int = 0,
@@ -178,12 +176,13 @@ def jobs_of(
     tilt_deg: Sequence[float] | None = None,
     fault: Sequence[str] | None = None,
     pictures_n: int = 0,
-    group: str = "",
 ) -> list[Job]:
     """Keys ``first`` to ``first + episodes``, each once for every speed, told speed, angle and fault.
 
     Pictures are drawn of the first ``pictures_n``. InputError where a number, an angle or a fault makes no sense.
     """
+    check_counts(episodes=(episodes, 1), first=(first, 0))
+    check_counts(**{"first + episodes - 1": (first + episodes - 1, 0)})
     if policy != "oracle" and (tilt_deg or fault):
         raise InputError(f"policy '{policy}' has neither tilt_deg nor fault; expected policy=oracle with these")
     variants: list[tuple[tuple[tuple[str, Any], ...], str, tuple[str, ...]]] = []
@@ -195,7 +194,7 @@ def jobs_of(
         variants.append(((("fault", name),), f"fault {name}", fault_of(name, task).loose))
     if len({variant for variant, _, _ in variants}) != len(variants):
         raise InputError("tilt_deg or fault holds a value twice; expected each once; take one out")
-    variants = variants or [((), group, ())]
+    variants = variants or [((), "demonstrations" if policy == "oracle" else policy, ())]
     if speed is not None and speed_range is not None:
         raise InputError("speed and speed_range are both given; expected one of them; leave one out")
     keys = range(first, first + episodes)

@@ -52,9 +52,9 @@ class Setting:
 
     ``task``: a task's name, or ``package.module:TASK`` of one's own. ``policy``: a name, or
     ``package.module:factory``; ``policy_options``, in JSON, go to its factory. ``embodiment``: the robot, None for the
-    task's own. ``batch_n``: episodes side by side in a process. ``backend``: cpu or gpu. ``steps_n``: control steps after
-    which an episode ends that has no end of its own, None for the task's. ``observations``: what a learner sees is
-    kept. ``cameras``: policies see images. ``pictures``: key frames can be drawn. ``env_id``: the environment of a
+    task's own. ``batch_n``: episodes side by side in a process. ``backend``: cpu or gpu. ``steps_n``: control steps
+    after which an episode ends that has no end of its own, None for the task's. ``observations``: what a learner sees
+    is kept. ``cameras``: policies see images. ``pictures``: key frames can be drawn. ``env_id``: the environment of a
     task that is not one of ours.
     """
 

@@ -284,7 +284,7 @@ def check_request(task: str, robot: str | None, n: int, backend: str, env_id: st
     if backend not in ("cpu", "gpu"):
         raise InputError(f"backend is '{backend}'; expected cpu or gpu; correct the setting")
     if backend == "cpu" and n != 1:
-        raise InputError(f"envs_n is {n} on the CPU backend; expected 1; run several processes, or backend=gpu")
+        raise InputError(f"batch_n is {n} on the CPU backend; expected 1; run several processes, or backend=gpu")
 
 
 def require_maniskill() -> None:
