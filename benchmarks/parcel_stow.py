@@ -44,10 +44,10 @@ class Gripped:
         envs, expert = mujoco.Environments(PARCEL_STOW, embodiment), PARCEL_STOW.expert(embodiment)
         keys = [episode_key(0, k) for k in range(STARTS_N)]
         state = envs.reset(keys, 1.0)
-        memory = [expert.init(mujoco.seen(envs, state, i), key) for i, key in enumerate(keys)]
+        memory = [expert.init(mujoco.seen(envs, state).of(i), key) for i, key in enumerate(keys)]
         lift = PARCEL_STOW.schedule.index("LIFT")
         while (state.signals.phase < lift).all():
-            acts = [expert.act(memory[i], mujoco.seen(envs, state, i)) for i in range(STARTS_N)]
+            acts = [expert.act(memory[i], mujoco.seen(envs, state).of(i)) for i in range(STARTS_N)]
             memory = [a.state for a in acts]
             state = envs.step(state, np.stack([a.action for a in acts]))
         self.keys, self.action, self.step = keys, state.action, int(state.step[0])

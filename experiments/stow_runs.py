@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.source import open_source
-from jaxeval.run.rollout_mujoco import rollout_mujoco
+from jaxeval.run.rollout import rollout
 from jaxeval.run.score import score
 from jaxeval.stats.proportions import wilson
 
@@ -54,7 +54,7 @@ def rolled_out(
     Episodes of a speed that the store holds beyond ``episodes`` count too.
     """
     store = Path(data) / f"{task}_{embodiment}_seed{seed}"
-    rollout_mujoco(
+    rollout(
         task, store, embodiment=embodiment, speed=speeds, episodes=episodes, seed=seed,
         progress=sys.stderr.isatty(), **more,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from jaxeval.io.readers.text_tables import number
 from jaxeval.io.spec import conf_dir
 from jaxeval.io.tables import name_of
 
-OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.")
+OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.", "policy_options.")
 """Settings whose keys are the person's own names."""
 PATHS = ("episodes", "records", "ratings", "metrics", "reference", "scores", "spec", "out")
 TEXTS = {
@@ -23,7 +23,7 @@ TEXTS = {
     "video": ("episode", "camera"),
     "convert": ("task_name", "group", "bodies"),
     "propose": ("name", "instruction", "gripper", "support"),
-    "rollout": ("policy", "embodiment", "robot"),
+    "rollout": ("policy", "embodiment", "robot", "env_id", "spec", "own_task", "own_policy"),
     "score": ("smoothness.body", "kinematic.robot", "kinematic.base_link", "kinematic.tip_link"),
 }
 """Settings of a verb that are text however they look: a policy may be called 10000."""
@@ -154,11 +154,14 @@ def _known(verb: str, setting: str, several: bool) -> None:
         return
     if name.startswith("~"):
         raise InputError(f"{key}: a setting cannot be taken away, expected key=value; give {name[1:]}=null instead")
+    if verb == "rollout" and _is_own(name, value):
+        return
     if name in groups:
         for one in value.split(",") if several and not value.startswith(("glob(", "choice(")) else [value]:
             one = one.strip("'\" ")
             if one not in ("null", *_files(name)) and not one.startswith(("glob(", "choice(")):
                 own = "; one of your own is given with spec=FILE" if "spec" in settings_of(verb) else ""
+                own = "; one of your own is package.module:TASK, or env_id= and spec=" if verb == "rollout" else own
                 raise InputError(f"{name}={one}: there is no such {name}, {_there(one, _files(name))}{own}; correct it")
         return
     level: Any = settings_of(verb)
@@ -244,6 +247,8 @@ def _as_text(verb: str, override: str, several: bool) -> str:
     """The override, quoted where Hydra would read a path or a name as something else, or not at all."""
     key, equals, value = override.partition("=")
     name = key.lstrip("+")
+    if verb == "rollout" and _is_own(name, value):
+        key = name = f"own_{name}"
     if verb == "rollout" and name in LISTS and "," in value and value[0] not in "[{'\"" and not several:
         return f"{key}=[{value}]"
     paths = () if verb == "rollout" else PATHS  # its episodes are a number
@@ -255,6 +260,13 @@ def _as_text(verb: str, override: str, several: bool) -> str:
     if several and "," in value and value[0] not in "[{'\"" and not Path(value).exists():
         return f"{key}={','.join(map(_quoted, value.split(',')))}"
     return f"{key}={_quoted(value)}"
+
+
+def _is_own(name: str, value: str) -> bool:
+    """Whether a rollout's task or policy is no file of its group, but ``package.module:name`` or a package's policy."""
+    if name == "policy":
+        return value != "null" and not set(value.split(",")) <= set(_files("policy"))
+    return name == "task" and ":" in value
 
 
 def _quoted(value: str) -> str:

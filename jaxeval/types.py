@@ -418,7 +418,8 @@ class TaskSpec:
     """What the task is: bodies, ordered sub-tasks, and the terminal gate. Hashable, hence static under jit.
 
     ``manipulated`` and ``reference`` may be empty: they are then inferred from the demonstrations. ``frames`` maps a
-    body to the named frame that stands for it in the (m | r) pair, such as peg -> peg_head.
+    body to the named frame that stands for it in the (m | r) pair, such as peg -> peg_head. ``simulators`` are those
+    that the task runs in, the default first; empty for a task that is only recorded.
     """
 
     name: str
@@ -433,6 +434,7 @@ class TaskSpec:
     z_term: float | None = None
     use_success_flag: bool = True
     instruction: str = ""
+    simulators: tuple[str, ...] = ()
 
     def body(self, name: str) -> Body:
         """Body of that name; KeyError lists those there are."""

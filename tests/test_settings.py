@@ -22,7 +22,6 @@ from jaxeval.run.inspect import inspect as inspect_source
 from jaxeval.run.plan import plan
 from jaxeval.run.propose import propose
 from jaxeval.run.rollout import rollout
-from jaxeval.run.rollout_mujoco import rollout_mujoco
 from jaxeval.segment.change_points import ChangePointParams
 
 BLOCKS: list[tuple[str, str, type]] = [
@@ -78,9 +77,9 @@ def test_a_verbs_settings_have_the_defaults_of_what_they_are_handed_to(verb: str
             assert empty or written[p.name] == p.default, p.name
 
 
-def test_settings_of_a_rollout_are_those_of_the_two_simulators() -> None:
-    known = set(inspect.signature(rollout).parameters) | set(inspect.signature(rollout_mujoco).parameters)
-    assert set(settings_of("rollout")) == known - {"configuration", "progress"}
+def test_settings_of_a_rollout_are_those_of_its_function() -> None:
+    known = set(inspect.signature(rollout).parameters) - {"configuration", "progress"}
+    assert set(settings_of("rollout")) == known | {"own_task", "own_policy"}
 
 
 def test_sentences_name_settings_that_there_are() -> None:

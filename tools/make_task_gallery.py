@@ -22,7 +22,7 @@ from jaxeval.io import open_source
 from jaxeval.io.spec import load_spec
 from jaxeval.metrics.geometric import GeometricParams
 from jaxeval.policies.policy import episode_key
-from jaxeval.policies.scripted.make import make_oracle
+from jaxeval.policies.scripted.make import oracle_of
 from jaxeval.report import figures as F
 from jaxeval.report.summary import constraint_map
 from jaxeval.run.fit import fit_source
@@ -71,18 +71,18 @@ SHOTS: dict[str, Shot] = {
 
 def play(envs: Any, task: str) -> Iterator[str]:
     """Run the task's oracle once; the label of every frame as it stands, the first one's too."""
-    policy = make_oracle(task)
-    (seen,) = envs.reset([SEED])
+    policy = oracle_of(task)
+    seen = envs.reset([SEED]).of(0)
     state, label = policy.init(seen, episode_key(0, SEED)), "start"
     while True:
         yield label
         act = policy.act(state, seen)
-        if act.done:
-            if act.failed or not seen.success:
-                raise SystemExit(f"{task}, seed {SEED}: {act.failed or 'it ended without success'}")
+        if act.info.done:
+            if failed := policy.failures(act.state)[act.info.failed] or not seen.success:
+                raise SystemExit(f"{task}, seed {SEED}: {failed if isinstance(failed, str) else 'no success'}")
             return
-        state, label = act.state, act.label
-        (seen,) = envs.step(act.action[None])
+        state, label = act.state, policy.labels(act.state)[act.info.label]
+        seen = envs.step(act.action[None]).of(0)
 
 
 def frames_of(moments: tuple[Moment, ...], labels: list[str]) -> list[int]:

@@ -99,6 +99,7 @@ def spec_from_dict(data: Any, *, where: str = "task spec") -> TaskSpec:
         z_term=None if gate.get("z_term") is None else float(gate["z_term"]),
         use_success_flag=bool(gate.get("use_success_flag", True)),
         instruction=str(data.get("instruction", "")),
+        simulators=tuple(data.get("simulators") or ()),
     )
     named = {
         "support": (spec.support,),

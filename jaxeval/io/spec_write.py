@@ -18,6 +18,8 @@ def spec_to_dict(spec: TaskSpec) -> dict[str, Any]:
     out: dict[str, Any] = {"name": spec.name}
     if spec.instruction:
         out["instruction"] = spec.instruction
+    if spec.simulators:
+        out["simulators"] = list(spec.simulators)
     out["bodies"] = {b.name: OneLine(_body(b)) for b in spec.bodies}
     out |= {"support": spec.support, "gripper": spec.gripper}
     optional = {

@@ -3,7 +3,7 @@
 A learner is one function, ``predict(key, history [H, O]) -> chunk [C, A]``: row j of its chunk is the action for j
 steps from now, and the history's last row is now. (A model whose prediction begins with the oldest observation, as
 Diffusion Policy's, leaves out the first H - 1 rows of it.) All else is here, as pure functions of arrays whose shapes
-never change, so that rollouts may ``jit`` and ``vmap`` them; on the host they are a `Policy`.
+never change, so that rollouts ``jit`` and ``vmap`` them, as a `Policy`.
 
 At step 0 the history is filled with copies of the first observation (our reading; the sources do not say). Every
 ``execute_n`` steps there is a new chunk, made with ``fold_in(key, step)``. In the open loop it replaces what was
@@ -53,8 +53,8 @@ class ChunkState(NamedTuple):
 
 
 IN_STEP = ChunkState(key=0, history=0, planned=0, said_n=None, step=None)  # pyright: ignore[reportArgumentType]
-"""Axes of a batch whose episodes are all at the same step, for ``jax.vmap(act, (IN_STEP, 0), (0, IN_STEP))``: then
-``predict`` is computed only when it is due, while a batch with a step for each episode computes it at every step."""
+"""Axes of a batch whose episodes are all at the same step, as `Policy.state_axes`: then ``predict`` is computed only
+when it is due, while a batch with a step for each episode computes it at every step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,19 +164,22 @@ def chunked(
     chunk_n: int,
     execute_n: int,
     ensemble_rate: float | None = None,
+    host: bool = False,
 ) -> Policy:
-    """A learner as a policy on the host: ``Chunks`` on the observation's ``vector``. Jit ``predict`` yourself.
+    """A learner as a policy: ``Chunks`` on the observation's ``vector``, whose batches predict when a chunk is due.
+
+    With ``host``, ``predict`` is called on the host, an episode at a time, and need not be traceable.
 
     Raises:
         InputError: the settings make no sense; later, the environment gives no vector, or a chunk has another shape.
     """
     chunks = Chunks(predict, history_n, chunk_n, actions_n, execute_n, ensemble_rate)
 
-    def vector(seen: Observation) -> Float[np.ndarray, " O"]:
+    def vector(seen: Observation) -> Any:
         if seen.vector is None:
             raise InputError(
                 f"policy '{name}': the environment of {seen.robot} gives no observation vector, expected one; "
-                "run this policy on a task of MuJoCo"
+                "run this policy on a task that has one"
             )
         return seen.vector
 
@@ -184,7 +187,7 @@ def chunked(
         return chunks.init(vector(seen), key)
 
     def act(state: ChunkState, seen: Observation) -> Act:
-        action, state = chunks.act(state, vector(seen), _on_the_host)
-        return Act(np.asarray(action, np.float64), state, name)
+        action, state = chunks.act(state, vector(seen), _on_the_host if host else jax.lax.cond)
+        return Act(action, state)
 
-    return Policy(name, init, act)
+    return Policy(name, init, act, state_axes=IN_STEP, host=host, traceable=not host, labels=lambda _: (name,))

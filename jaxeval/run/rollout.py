@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.spec import load_spec
 from jaxeval.io.store import Store
-from jaxeval.policies.policy import Act, Observation, Policy, random_policy
+from jaxeval.policies.policy import episode_key, numpy_generator
+from jaxeval.policies.registry import check_options, policy_named
 from jaxeval.policies.scripted.deviations import fault as fault_of
-from jaxeval.policies.scripted.make import make_oracle
-from jaxeval.policies.scripted.oracle import arm_of
-from jaxeval.sim.maniskill.environment import check_request
-from jaxeval.sim.rollout import Job, Outcome, PoliciesOf, Setting
-from jaxeval.sim.rollout import rollout as run_jobs
+from jaxeval.sim.engine import Job, Setting, Simulator
+from jaxeval.sim.engine import rollout as run_jobs
+from jaxeval.sim.named import SIMULATORS, simulator_class
+from jaxeval.sim.parts import Outcome
 
-POLICIES = ("oracle", "random")
 LARGEST_TILT_DEG = 180.0
 LARGEST = 2**32 - 1
 """Beyond it a seed would repeat another's episodes."""
+SPEEDS = (0.05, 20.0)
+"""Least and greatest speed that is run: at one an episode lasts minutes, at the other a phase one step."""
+LISTED_N = 10
+"""Episodes without success that the table names."""
+SPEED = 3
+"""Stream of the episode's key that its drawn speed comes from; others place objects, plan scripts and act at random."""
 
 
 @dataclass(frozen=True)
@@ -42,39 +48,141 @@ class Rolled:
         return sum(o.success for o in self.outcomes)
 
 
-def make_random(task: str, *, steps_n: int) -> Policy:
-    """Uniform joint targets within the arm's limits, whichever arm it is, and any opening of the gripper."""
+def rollout(
+    task: str,
+    out: str | Path,
+    *,
+    simulator: str | None = None,
+    policy: str | None = None,
+    policy_options: Mapping[str, Any] | None = None,
+    embodiment: str | None = None,
+    robot: str | None = None,
+    env_id: str | None = None,
+    spec: str | Path | None = None,
+    episodes: int = 1,
+    first: int = 0,
+    seed: int = 0,
+    speed: Sequence[float] | None = None,
+    told_speed: Sequence[float] | None = None,
+    speed_range: Sequence[float] | None = None,
+    tilt_deg: Sequence[float] | None = None,
+    fault: Sequence[str] | None = None,
+    processes: int | None = None,
+    backend: str | None = None,
+    batch_n: int | None = None,
+    steps_n: int | None = None,
+    observations: bool | None = None,
+    frames: int | None = None,
+    configuration: dict[str, Any] | None = None,
+    progress: bool = False,
+) -> Rolled:
+    """Roll a policy out and keep every episode, failed ones too; what ``out`` holds already is not run again.
 
-    def init(seen: Observation, key: Array) -> tuple[Policy, Any]:
-        lower, upper = arm_of(seen).chain().range()
-        policy = random_policy(np.append(lower, 0.0), np.append(upper, 1.0), steps_n=steps_n)
-        return policy, policy.init(seen, key)
+    ``task`` is a task's name, or ``package.module:TASK`` (MuJoCo); ``env_id`` an environment of ManiSkill's that is
+    none of ours, whose task ``spec`` describes. ``simulator``: the task's first, if None. ``policy``: a name or
+    ``package.module:factory``; ``policy_options`` go to its factory. Starts are keys ``first`` to
+    ``first + episodes`` of ``seed``, the same for every policy, speed, tilt and fault. Every key is run at every
+    ``speed`` (times nominal) or at one drawn uniformly from ``speed_range``, and once for each speed that the policy is
+    told instead (``told_speed``).
 
-    def act(state: tuple[Policy, Any], seen: Observation) -> Act:
-        policy, inner = state
-        made = policy.act(inner, seen)
-        joints = dict(zip(seen.joint_names, seen.joints.tolist(), strict=True))
-        action = arm_of(seen).action(made.action[:-1], float(made.action[-1]), joints)
-        return made._replace(action=action, state=(policy, made.state))
+    Raises:
+        InputError: a setting makes no sense or is not the simulator's, ``out`` is another rollout's, or the simulator
+            cannot run here.
+    """
+    options = dict(policy_options or {})
+    given: dict[str, Any] = {
+        "embodiment": embodiment, "robot": robot, "env_id": env_id, "spec": spec, "speed": speed,
+        "told_speed": told_speed, "speed_range": speed_range, "tilt_deg": tilt_deg, "fault": fault,
+        "backend": backend, "batch_n": batch_n, "steps_n": steps_n, "observations": observations, "frames": frames,
+    }  # fmt: skip
+    name = simulator_of(task, simulator, env_id, spec)
+    kind, made_with = simulator_class(name)
+    for key, value in given.items():
+        if value is not None and key not in kind.SETTINGS:
+            raise InputError(f"{key}={value}: {task} runs in {name}, which has no such setting; leave it out")
+    if observations is not None and not isinstance(observations, bool):
+        raise InputError(f"observations is {observations!r}; expected true or false; correct the setting")
+    maniskill = name == "maniskill"
+    batch_n = batch_n if batch_n is not None else 1 if maniskill else 20
+    processes = processes if processes is not None else 1 if backend == "gpu" else cores_n()
+    check_counts(
+        seed=(seed, 0), processes=(processes, 1), batch_n=(batch_n, 1),
+        steps_n=(1 if steps_n is None else steps_n, 1), frames=(frames or 0, 0),
+    )  # fmt: skip
+    policy = str(policy or kind.SCRIPT)
+    check_options(policy, policy_named(policy, name)[0], options)
+    embodiment = embodiment or robot
+    if embodiment is not None and str(embodiment).endswith(".yaml"):
+        embodiment = str(Path(embodiment).resolve())
+    setting = Setting(
+        task=task if env_id is None else load_spec(spec).name if spec is not None else env_id,
+        policy=policy,
+        policy_options=json.dumps(options),
+        embodiment=None if embodiment is None else str(embodiment),
+        seed=seed,
+        batch_n=batch_n,
+        backend=backend or "cpu",
+        steps_n=steps_n,
+        observations=bool(observations),
+        pictures=bool(frames),
+        env_id=env_id or "",
+    )
+    runs: Simulator = kind(setting, **made_with).check()
+    jobs = jobs_of(
+        task, policy=setting.policy_label, episodes=episodes, first=first, seed=seed, speed=speed,
+        told_speed=told_speed, speed_range=speed_range, tilt_deg=tilt_deg, fault=fault, pictures_n=frames or 0,
+    )  # fmt: skip
+    configuration = dict(configuration or {}) | kept_beside(runs)
+    store, outcomes = run_jobs(runs, jobs, out, processes_n=processes, configuration=configuration, progress=progress)
+    return Rolled(runs.task, store, tuple(outcomes))
 
-    return Policy("random", init, act)
+
+def simulator_of(task: str, simulator: str | None, env_id: str | None, spec: str | Path | None) -> str:
+    """The simulator that a task runs in: the one asked for, or its first; InputError where it does not run there."""
+    if env_id is not None:
+        there: tuple[str, ...] = ("maniskill",)
+    elif ":" in task:
+        there = ("mujoco", "mjx")
+    else:
+        there = load_spec(task).simulators
+    if simulator is None and there:
+        return there[0]
+    if not there:
+        raise InputError(f"task '{task}': it runs in no simulator; expected a task that does, such as stack_cube")
+    if simulator not in there or simulator not in SIMULATORS:
+        raise InputError(f"simulator '{simulator}': {task} runs in {', '.join(there)}; choose one of these")
+    return simulator
+
+
+def kept_beside(simulator: Simulator) -> dict[str, Any]:
+    """What a training file needs to name the entries of the observations that a store keeps."""
+    if not simulator.setting.observations:
+        return {}
+    runs: Any = simulator
+    layout = runs.of.observed(runs.embodiment)
+    return {"observation_layout": {name: [part.start, part.stop] for name, part in layout.items()}}
 
 
 def jobs_of(
     task: str,
     *,
+    policy: str = "oracle",
     episodes: int,
     first: int = 0,
+    seed: int = 0,
+    speed: Sequence[float] | None = None,
+    told_speed: Sequence[float] | None = None,
+    speed_range: Sequence[float] | None = None,
     tilt_deg: Sequence[float] | None = None,
     fault: Sequence[str] | None = None,
-    policy: str = "oracle",
     pictures_n: int = 0,
 ) -> list[Job]:
-    """Keys ``first`` to ``first + episodes``, each once for every angle and every fault, or once as it is.
+    """Keys ``first`` to ``first + episodes``, each once for every speed, told speed, angle and fault.
 
     Pictures are drawn of the first ``pictures_n``. InputError where a number, an angle or a fault makes no sense.
     """
     check_counts(episodes=(episodes, 1), first=(first, 0))
+    check_counts(**{"first + episodes - 1": (first + episodes - 1, 0)})
     if policy != "oracle" and (tilt_deg or fault):
         raise InputError(f"policy '{policy}' has neither tilt_deg nor fault; expected policy=oracle with these")
     variants: list[tuple[tuple[tuple[str, Any], ...], str, tuple[str, ...]]] = []
@@ -86,55 +194,48 @@ def jobs_of(
         variants.append(((("fault", name),), f"fault {name}", fault_of(name, task).loose))
     if len({variant for variant, _, _ in variants}) != len(variants):
         raise InputError("tilt_deg or fault holds a value twice; expected each once; take one out")
-    if not variants:
-        variants = [((), "demonstrations" if policy == "oracle" else policy, ())]
+    variants = variants or [((), "demonstrations" if policy == "oracle" else policy, ())]
+    if speed is not None and speed_range is not None:
+        raise InputError("speed and speed_range are both given; expected one of them; leave one out")
+    keys = range(first, first + episodes)
+    told: list[float | None] = [None] if told_speed is None else [*_speeds("told_speed", told_speed)]
+    if speed_range is None:
+        speeds = [1.0] if speed is None else _speeds("speed", speed)
+        order = [(r, t, k) for r in speeds for t in told for k in keys]
+    else:
+        low, high = _range(speed_range)
+        order = [(_drawn(seed, k, low, high), t, k) for t in told for k in keys]
     return [
-        Job(key, variant, group, loose, pictures=k * len(variants) + v < pictures_n)
-        for v, (variant, group, loose) in enumerate(variants)
-        for k, key in enumerate(range(first, first + episodes))
+        Job(key, r, t, variant, label, loose, pictures=n * len(variants) + v < pictures_n)
+        for v, (variant, label, loose) in enumerate(variants)
+        for n, (r, t, key) in enumerate(order)
     ]
 
 
-def rollout(
-    task: str,
-    out: str | Path,
-    *,
-    policy: str = "oracle",
-    episodes: int = 1,
-    first: int = 0,
-    tilt_deg: Sequence[float] | None = None,
-    fault: Sequence[str] | None = None,
-    robot: str | None = None,
-    seed: int = 0,
-    processes: int | None = None,
-    backend: str = "cpu",
-    envs_n: int = 1,
-    steps_n: int = 2000,
-    frames: int = 0,
-    configuration: dict[str, Any] | None = None,
-    progress: bool = False,
-) -> Rolled:
-    """Roll a policy out and keep every episode, failed ones too; what ``out`` holds already is not run again.
+def _drawn(seed: int, episode: int, low: float, high: float) -> float:
+    """The speed of an episode, uniform in the range, to four digits as ids tell it; its key's alone."""
+    return float(f"{numpy_generator(episode_key(seed, episode), SPEED).uniform(low, high):.4g}")
 
-    Raises:
-        InputError: a setting makes no sense, ``out`` is another rollout's, or ManiSkill cannot run here.
-    """
-    if policy not in POLICIES:
-        raise InputError(f"policy '{policy}': expected one of {', '.join(POLICIES)}; choose one of these")
-    processes = processes if processes is not None else 1 if backend == "gpu" else cores_n()
-    check_counts(seed=(seed, 0), processes=(processes, 1), envs_n=(envs_n, 1), steps_n=(steps_n, 1), frames=(frames, 0))
-    check_request(task, robot, envs_n, backend)
-    maker: PoliciesOf = make_oracle if policy == "oracle" else partial(make_random, steps_n=steps_n)
-    jobs = jobs_of(
-        task, episodes=episodes, first=first, tilt_deg=tilt_deg, fault=fault, policy=policy, pictures_n=frames
-    )
-    setting = Setting(
-        task, maker, robot=robot, seed=seed, steps_n=steps_n, backend=backend, envs_n=envs_n, pictures=frames > 0
-    )
-    store, outcomes = run_jobs(
-        setting, jobs, out, processes_n=processes, configuration=configuration, progress=progress
-    )
-    return Rolled(task, store, tuple(outcomes))
+
+def _range(given: Sequence[Any]) -> tuple[float, float]:
+    if len(given) != 2 or not given[0] < given[1]:
+        raise InputError(f"speed_range is {list(given)}; expected two rising numbers, as [0.5, 1.5]; correct it")
+    low, high = _speeds("speed_range", given)
+    return low, high
+
+
+def _speeds(name: str, given: Sequence[Any]) -> list[float]:
+    low, high = SPEEDS
+    for value in given:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise InputError(
+                f"{name} holds {value!r}, expected numbers from {low:g} to {high:g}, 1 for nominal; correct the setting"
+            )
+        if float(f"{value:g}") != value:  # ids tell speeds so
+            raise InputError(f"{name} holds {value!r}, expected at most six digits; round it to {value:g}")
+    if not given or len(set(given)) != len(given):
+        raise InputError(f"{name} is {list(given)}, expected at least one speed and each once; correct the setting")
+    return [float(value) for value in given]
 
 
 def cores_n() -> int:
@@ -152,21 +253,36 @@ def check_counts(**counts: tuple[Any, int]) -> None:
 
 
 def table(rolled: Rolled) -> str:
-    """A row a group, and below it what went wrong where, as text."""
-    groups = list(dict.fromkeys(o.group for o in rolled.outcomes))
-    width = max(14, *map(len, groups)) + 2
-    lines = [
-        f"{'task':20}{'group':{width}}{'episodes':>9}{'kept':>7}  {'share kept':18}{'mean frames':>12}{'mean s':>9}",
-    ]
-    for group in groups:
-        of = [o for o in rolled.outcomes if o.group == group]
-        kept, n = sum(o.success for o in of), len(of)
-        known = [o.seconds for o in of if np.isfinite(o.seconds)]
-        seconds = f"{np.mean(known):.2f}" if known else "-"
-        share = f"{kept / n:.1%} ({kept} of {n})"
-        frames = np.mean([o.frames for o in of])
-        lines.append(f"{rolled.task:20}{group:{width}}{n:9d}{kept:7d}  {share:18}{frames:12.1f}{seconds:>9}")
+    """A row a group, speed and told speed: successes with their 95 % Wilson interval, and the causes of the others."""
+    from jaxeval.stats.proportions import wilson
+
+    store = rolled.store
+    speeds = dict(zip(store.column("episode_id").tolist(), store.column("speed").tolist(), strict=True))
+    groups: dict[tuple[str, str, str], list[Outcome]] = {}
     for o in rolled.outcomes:
-        if not o.success:
-            lines.append(f"  {o.episode_id}: {o.failed or 'it ended without success'}")
+        _, _, told = o.episode_id.partition("/told=")
+        groups.setdefault((o.group, f"{speeds[o.episode_id]:g}", told), []).append(o)
+    if len(groups) > 40:  # a speed drawn for each key: by group alone
+        groups = {}
+        for o in rolled.outcomes:
+            groups.setdefault((o.group, "drawn", ""), []).append(o)
+    width = max(8, *(len(group) for group, _, _ in groups)) + 1
+    lines = [
+        f"{rolled.task}",
+        f"{'group':{width}}{'speed':>6}{'told':>6}{'episodes':>10}{'succeeded':>11}  {'95 % interval':16}"
+        f"{'steps':>7}{'s':>7}  causes",
+    ]
+    for (group, r, told), outcomes in groups.items():
+        k, n = sum(o.success for o in outcomes), len(outcomes)
+        rate = wilson(k, n)
+        causes = Counter(o.failed or "it ended without success" for o in outcomes if not o.success)
+        words = "; ".join(f"{count} {cause}" for cause, count in causes.most_common(3)) or "-"
+        known = [o.seconds for o in outcomes if np.isfinite(o.seconds)]
+        steps, seconds = np.mean([o.frames - 1 for o in outcomes]), f"{np.mean(known):.2f}" if known else "-"
+        counts = f"{group:{width}}{r:>6}{told or '-':>6}{n:>10}{k:>11}  [{rate.low:.3f}, {rate.high:.3f}]"
+        lines.append(f"{counts}  {steps:>7.1f}{seconds:>7}  {words}")
+    failed = [o for o in rolled.outcomes if not o.success]
+    lines += [f"  {o.episode_id}: {o.failed or 'it ended without success'}" for o in failed[:LISTED_N]]
+    if len(failed) > LISTED_N:
+        lines.append(f"  and {len(failed) - LISTED_N} more episodes without success")
     return "\n".join(lines)

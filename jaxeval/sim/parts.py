@@ -1,8 +1,9 @@
-"""What makes a rollout resumable: every finished episode is a small store of its own, until all are one store."""
+"""What makes a rollout resumable: every finished batch is a small store of its own, until all are one store."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,24 +32,24 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Parts:
-    """``OUT.parts/``, which holds the finished episodes until ``OUT`` takes them all in; get one from `held`.
+    """``OUT.parts/``, which holds the finished batches until ``OUT`` takes them all in; get one from `held`.
 
-    A part appears whole, by one rename, and holds its episode's outcome too. ``told`` is what all episodes of the
+    A part appears whole, by one rename, and holds its episodes' outcomes too. ``identity`` is what all episodes of the
     store depend on; it is kept beside the parts, and in the store under ``configuration.rollout``.
     """
 
     out: Path
-    told: Mapping[str, Any]
+    identity: Mapping[str, Any]
 
     @classmethod
     @contextmanager
-    def held(cls, out: Path, told: Mapping[str, Any]) -> Iterator[Parts]:
+    def held(cls, out: Path, identity: Mapping[str, Any]) -> Iterator[Parts]:
         """Hold ``out`` for this process, as long as it lives, and clear what a killed one left half written.
 
         Raises:
-            InputError: ``out`` cannot be written, is being written, or its parts depend on something else than `told`.
+            InputError: ``out`` cannot be written, is being written, or its parts depend on another `identity`.
         """
-        parts = cls(out, json.loads(json.dumps(told)))
+        parts = cls(out, json.loads(json.dumps(identity)))
         parts.stored()  # refuses another rollout's store, before anything is made beside it
         try:
             parts.folder.mkdir(parents=True, exist_ok=True)
@@ -78,18 +79,19 @@ class Parts:
         """Where the parts are."""
         return self.out.with_name(self.out.name + ".parts")
 
-    def finished(self, part: str) -> bool:
-        """Whether an episode is there."""
-        return (self.folder / part / "meta.json").is_file()
+    def finished(self) -> set[str]:
+        """Ids of the episodes that parts hold."""
+        return {outcome.episode_id for path in self._kept() for outcome in _outcomes_of(path)}
 
-    def keep(self, part: str, episode: Episode, outcome: Outcome) -> None:
-        """Write one episode, all or nothing."""
+    def keep(self, made: Sequence[tuple[Episode, Outcome]]) -> None:
+        """Write a batch, all or nothing."""
+        names = "\n".join(outcome.episode_id for _, outcome in made)
         write_store(
-            self.folder / part,
-            [episode],
-            task=self.told["task"],
+            self.folder / hashlib.sha256(names.encode()).hexdigest()[:16],
+            [episode for episode, _ in made],
+            task=self.identity["task"],
             precision="float64",
-            configuration=dataclasses.asdict(outcome),
+            configuration={"outcomes": [dataclasses.asdict(outcome) for _, outcome in made]},
             overwrite=True,
         )
 
@@ -98,17 +100,17 @@ class Parts:
         if not self._begun():
             return set()
         store = open_store(self.out)
-        if store.task != self.told["task"]:
+        if store.task != self.identity["task"]:
             raise InputError(
-                f"{self.out}: it holds episodes of '{store.task}', not of '{self.told['task']}'; choose another folder"
+                f"{self.out}: it holds episodes of '{store.task}', not of '{self.identity['task']}'; "
+                "choose another folder"
             )
         self._same(self.out, store.meta["configuration"].get("rollout"))
         return set(store.column("episode_id").tolist())
 
     def succeeded(self, ids: Collection[str]) -> int:
         """How many of these episodes are finished and succeeded, in the store or beside it."""
-        kept = [json.loads(part.read_text())["configuration"] for part in self._kept()]
-        wins = {told["episode_id"] for told in kept if told["success"]}
+        wins = {o.episode_id for path in self._kept() for o in _outcomes_of(path) if o.success}
         if self._begun():
             store = open_store(self.out)
             columns = (store.column(c).tolist() for c in ("episode_id", "success_at_end"))
@@ -116,26 +118,36 @@ class Parts:
         return len(wins & set(ids))
 
     def collect(
-        self, parts: Sequence[str], configuration: dict[str, Any] | None, compression: Compression
+        self, ids: Sequence[str], configuration: dict[str, Any] | None, compression: Compression
     ) -> tuple[Store, dict[str, Outcome]]:
-        """Take these parts into ``out``, in this order, and remove them; the outcomes of all of its episodes.
+        """Take these episodes into ``out``, in this order, and remove them; the outcomes of all of its episodes.
 
-        Parts of episodes that were not asked for this time stay, for a rollout that asks for them again.
+        A part with episodes that were not asked for this time stays, for a rollout that asks for them again.
         """
-        finished = (open_store(self.folder / part).read()[0] for part in parts)
+        finished = self._read(ids)
         if self._begun():
             add_configuration(append_store(self.out, finished), configuration or {})
         else:
             if self.out.exists():
                 self.out.rmdir()
-            told = {**(configuration or {}), "rollout": self.told}
-            write_store(self.out, finished, task=self.told["task"], configuration=told, compression=compression)
+            kept = {**(configuration or {}), "rollout": self.identity}
+            write_store(self.out, finished, task=self.identity["task"], configuration=kept, compression=compression)
         store = open_store(self.out)
         outcomes = self._outcomes(store)
-        for part in self._kept():
-            if json.loads(part.read_text())["configuration"]["episode_id"] in outcomes:
-                shutil.rmtree(part.parent)
+        for path in self._kept():
+            if all(outcome.episode_id in outcomes for outcome in _outcomes_of(path)):
+                shutil.rmtree(path.parent)
         return store, outcomes
+
+    def _read(self, ids: Sequence[str]) -> Iterator[Episode]:
+        """Episodes of the parts in the order of ``ids``; a part is read once for a run of episodes that it holds."""
+        where = {o.episode_id: (path, k) for path in self._kept() for k, o in enumerate(_outcomes_of(path))}
+        open_path, episodes = None, []
+        for name in ids:
+            path, k = where[name]
+            if path != open_path:
+                open_path, episodes = path, open_store(path.parent).read()
+            yield episodes[k]
 
     def _begun(self) -> bool:
         """Whether ``out`` is there and not an empty folder, as a multirun makes it."""
@@ -144,9 +156,9 @@ class Parts:
     def _outcomes(self, store: Store) -> dict[str, Outcome]:
         """Outcomes of a store's episodes by id, those of the parts among them; written beside its tables."""
         path = store.path / "rollout.jsonl"
-        known = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-        known += [json.loads(part.read_text())["configuration"] for part in self._kept()]
-        lines = {told["episode_id"]: Outcome(**told) for told in known}
+        known = [Outcome(**json.loads(line)) for line in path.read_text().splitlines()] if path.is_file() else []
+        known += [outcome for part in self._kept() for outcome in _outcomes_of(part)]
+        lines = {outcome.episode_id: outcome for outcome in known}
         columns = (store.column(c).tolist() for c in ("episode_id", "success_at_end", "length", "group"))
         outcomes = {
             name: lines.get(name) or Outcome(name, bool(success), length, float("nan"), "", group)
@@ -166,15 +178,21 @@ class Parts:
             self._same(path, json.loads(path.read_text()))
             return
         half = path.with_suffix(".writing")
-        half.write_text(json.dumps(self.told) + "\n")
+        half.write_text(json.dumps(self.identity) + "\n")
         half.rename(path)
 
     def _same(self, where: Path, found: Any) -> None:
         if not isinstance(found, dict):
             raise InputError(f"{where}: it does not say how its episodes were run, as expected; choose another folder")
-        for key, value in self.told.items():
+        for key, value in self.identity.items():
             if found.get(key) != value:
                 raise InputError(
                     f"{where}: its episodes were run with {key} {found.get(key)!r}, not {value!r}; choose another "
                     "folder or the same setting"
                 )
+
+
+def _outcomes_of(meta: Path) -> list[Outcome]:
+    """Of a part's episodes, in order, from its ``meta.json``."""
+    kept = json.loads(meta.read_text())["configuration"]
+    return [Outcome(**outcome) for outcome in kept.get("outcomes", [kept])]  # [kept]: a part of one episode, as once

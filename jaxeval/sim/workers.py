@@ -1,9 +1,7 @@
 """Worker processes for batches of work: they end with their parent, however that ends, and leave Ctrl-C to it."""
 
-# pyright: reportMissingImports=false
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -78,14 +76,3 @@ def begin_worker() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
     keep_compiled_code()
-
-
-def begin_maniskill_worker() -> None:
-    """As `begin_worker`, with ManiSkill loaded and one thread of torch's."""
-    begin_worker()
-
-    import mani_skill.envs  # noqa: F401
-    import torch
-
-    gc.freeze()  # ManiSkill collects garbage at every reset: what was imported until here is none
-    torch.set_num_threads(1)

@@ -83,7 +83,8 @@ def test_the_action_is_what_the_chunks_say_of_the_step(
     rate: float | None, execute_n: int, expected: list[float]
 ) -> None:
     predict = Told(CHUNKS)
-    policy = chunked("told", predict, actions_n=1, history_n=1, chunk_n=3, execute_n=execute_n, ensemble_rate=rate)
+    settings = {"execute_n": execute_n, "ensemble_rate": rate, "host": True}
+    policy = chunked("told", predict, actions_n=1, history_n=1, chunk_n=3, **settings)
     found = actions(policy, [[float(s)] for s in range(4)])
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-6)
     assert predict.steps == list(range(0, 4, execute_n))
@@ -101,6 +102,7 @@ def test_all_chunks_of_a_long_episode_are_weighed_as_published() -> None:
         chunk_n=C,
         execute_n=1,
         ensemble_rate=0.01,
+        host=True,
     )
     found = actions(policy, np.arange(T, dtype=float)[:, None])
 
@@ -156,7 +158,7 @@ def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def on_the_host(settings: dict[str, Any]) -> np.ndarray:
     """Actions [3, 9, 2] of the host's policy, episode by episode."""
-    policy = chunked("noisy", noisy, **settings)
+    policy = chunked("noisy", noisy, **settings, host=True)
     return np.stack([actions(policy, VECTORS[k], key=k) for k in range(3)])
 
 
@@ -231,7 +233,7 @@ def test_it_runs_inside_a_scan_as_step_by_step(on_the_host: np.ndarray, settings
 
 
 def test_a_state_may_be_kept_and_continued(settings: dict[str, Any], on_the_host: np.ndarray) -> None:
-    policy = chunked("noisy", noisy, **settings)
+    policy = chunked("noisy", noisy, **settings, host=True)
     state = policy.init(seen(VECTORS[0, 0]), episode_key(0, 0))
     for t in range(4):
         state = policy.act(state, seen(VECTORS[0, t])).state

@@ -38,14 +38,14 @@ def drawn(policy, observation, key, n):
     state, out = policy.init(observation, episode_key(0, key)), []
     for _ in range(n):
         act = policy.act(state, observation)
-        assert not act.done
+        assert not act.info.done
         state = act.state
         out.append(act.action)
     return np.stack(out)
 
 
 def test_random_targets_span_the_joints_ranges_and_no_more(embodiment, envs, start):
-    tried = embodiment.target(drawn(PARCEL_STOW.random(embodiment), seen(envs, start, 0), 0, 600))
+    tried = embodiment.target(drawn(PARCEL_STOW.random(embodiment), seen(envs, start).of(0), 0, 600))
     low, high = embodiment.joint_range[embodiment.actuated].T
     assert (tried >= low - 1e-9).all() and (tried <= high + 1e-9).all()
     assert (np.ptp(tried, axis=0) > 0.97 * (high - low)).all()
@@ -53,7 +53,7 @@ def test_random_targets_span_the_joints_ranges_and_no_more(embodiment, envs, sta
 
 
 def test_random_actions_are_the_keys_own_and_not_the_starts(embodiment, envs, start):
-    policy, observation = PARCEL_STOW.random(embodiment), seen(envs, start, 0)
+    policy, observation = PARCEL_STOW.random(embodiment), seen(envs, start).of(0)
     one, again, other = (drawn(policy, observation, key, 3) for key in (4, 4, 5))
     np.testing.assert_array_equal(one, again)
     assert (one != other).all() and (one[0] != one[1]).all()
@@ -73,7 +73,7 @@ def panda():
 def test_a_random_episode_is_the_same_in_any_batch(panda):
     embodiment, envs = panda
     policy, keys = PARCEL_STOW.random(embodiment), [episode_key(0, k) for k in range(2)]
-    both, acted = run(envs, [policy] * 2, keys, 10.0)
+    both, acted = run(envs, policy, keys, 10.0)
     (alone,), (acted_alone,) = run(envs, [policy], keys[1:], 10.0)
     np.testing.assert_array_equal(acted[1], acted_alone)
     for name in ("object_pose", "joint_position", "fingertip_force"):
@@ -89,7 +89,9 @@ def test_a_learner_sees_the_environments_observation_with_the_speed_that_it_is_t
         told.append(float(history[-1, -1]))
         return np.tile(np.asarray(history[:, -1]).mean(), (4, len(embodiment.actuators)))
 
-    policy = chunked("told", predict, actions_n=len(embodiment.actuators), history_n=2, chunk_n=4, execute_n=4)
+    policy = chunked(
+        "told", predict, actions_n=len(embodiment.actuators), history_n=2, chunk_n=4, execute_n=4, host=True
+    )
     _, (acted,) = run(
         envs, [policy], [episode_key(0, 0)], 10.0, 0.25, each_step=lambda s: observations.append(s.observation[0])
     )
@@ -98,7 +100,7 @@ def test_a_learner_sees_the_environments_observation_with_the_speed_that_it_is_t
     assert (acted[1:] == 0.25).all() and np.isnan(acted[0]).all()
 
     state = envs.reset([episode_key(0, 0)], 10.0, 0.25)
-    np.testing.assert_array_equal(seen(envs, state, 0).vector, state.observation[0])
+    np.testing.assert_array_equal(seen(envs, state).of(0).vector, state.observation[0])
     layout = PARCEL_STOW.observed(embodiment)
     assert state.observation[0, layout["speed"]] == [0.25] and layout["speed"].stop == state.observation.shape[1]
     np.testing.assert_array_equal(observations[0][layout["previous_action"]], np.full(acted.shape[1], 0.25))
@@ -109,9 +111,9 @@ def test_one_scripted_policy_runs_on_any_environment_that_gives_what_it_reads(pa
     embodiment, envs = panda
 
     def act(state: np.ndarray, now: Observation) -> Act:
-        return Act(embodiment.action(state), state, "hold")
+        return Act(embodiment.action(state), state)
 
-    policy = Policy("hold", lambda now, key: now.joints[embodiment.actuated], act)
+    policy = Policy("hold", lambda now, key: now.joints[embodiment.actuated], act, host=True)
     (signals,), _ = run(envs, [policy], [episode_key(0, 0)], 10.0)
     moved = np.abs(signals.joint_position - signals.joint_position[0])[:, embodiment.actuated]
     assert moved.max() < 0.02

@@ -12,7 +12,7 @@ from scipy.spatial.transform import RigidTransform, Rotation
 from jaxeval.policies.policy import episode_key, random_policy
 from jaxeval.policies.scripted.arm import rigid
 from jaxeval.policies.scripted.deviations import FAULTS, fault
-from jaxeval.policies.scripted.make import make_oracle
+from jaxeval.policies.scripted.make import oracle_of
 from jaxeval.policies.scripted.oracle import Move, Scene, Script, oracle
 from jaxeval.types import InputError
 from tests.policies.world import HZ, PANDA, Run, hand, run, scenes
@@ -23,8 +23,8 @@ HELD = {task: world.held for task, world in START.items()}
 
 @cache
 def ran(task: str, key: int = 0, tilt_deg: float = 0.0, planted: str = "") -> Run:
-    made, last = run(scenes()[task], make_oracle(task, tilt_deg=tilt_deg, fault=planted), key)
-    assert not last.failed, last.failed
+    made, last = run(scenes()[task], oracle_of(task, tilt_deg=tilt_deg, fault=planted), key)
+    assert not last.info.failed, made.failures
     return made
 
 
@@ -72,7 +72,7 @@ def test_a_script_leads_where_the_task_wants_it(task: str) -> None:
 
 def test_a_key_draws_the_free_space_and_nothing_else() -> None:
     a, b = ran("stack_cube", 0), ran("stack_cube", 1)
-    again, _ = run(scenes()["stack_cube"], make_oracle("stack_cube"), 0)
+    again, _ = run(scenes()["stack_cube"], oracle_of("stack_cube"), 0)
     np.testing.assert_array_equal(a.joints, again.joints)
     for label, same in (("approach", True), ("place", True), ("lift", False)):
         off = away_m(*(made.pose("tcp", made.during(label)[-1]) for made in (a, b)))
@@ -101,8 +101,8 @@ def test_a_waypoint_out_of_reach_ends_the_episode_with_a_sentence() -> None:
         return (Move("far", lambda s: RigidTransform.from_translation([3.0, 0, 0]) * s.commanded),)
 
     made, last = run(scenes()["stack_cube"], oracle(build))
-    assert len(made.acts) == 0 and last.done
-    assert last.failed.startswith("waypoint 'far': the arm cannot follow the line to it; from ")
+    assert len(made.acts) == 0 and last.info.done and last.info.failed == 1
+    assert made.failures[1].startswith("waypoint 'far': the arm cannot follow the line to it; from ")
 
 
 # ------------------------------------------------------------------------------------------------ planted faults
@@ -133,10 +133,10 @@ def test_faults_by_name() -> None:
     assert fault("bin_dragged", "place_sphere").loose == ("bin",)
     assert all(set(f.tasks) and (name == "stall") == ("close_drawer" in f.tasks) for name, f in FAULTS.items())
     for call, expected in (
-        (lambda: make_oracle("stack_cube", fault="nothing"), "fault 'nothing': expected one of grasp_off_centre"),
-        (lambda: make_oracle("stack_cube", fault="beside_hole"), "expected one of peg_insertion_side"),
-        (lambda: make_oracle("stack_cube", fault="stall", tilt_deg=5.0), "expected one of them"),
-        (lambda: make_oracle("fold_shirt"), "no oracle; expected one of stack_cube"),
+        (lambda: oracle_of("stack_cube", fault="nothing"), "fault 'nothing': expected one of grasp_off_centre"),
+        (lambda: oracle_of("stack_cube", fault="beside_hole"), "expected one of peg_insertion_side"),
+        (lambda: oracle_of("stack_cube", fault="stall", tilt_deg=5.0), "expected one of them"),
+        (lambda: oracle_of("fold_shirt"), "no oracle; expected one of stack_cube"),
     ):
         with pytest.raises(InputError, match=expected):
             call()
@@ -147,15 +147,15 @@ def test_faults_by_name() -> None:
 
 def test_random_actions_depend_on_key_and_step_alone() -> None:
     low, high = np.array([-1.0, 2.0]), np.array([1.0, 5.0])
-    policy = random_policy(low, high, steps_n=50)
+    policy = random_policy(low, high)
     seen = scenes()["stack_cube"].seen()
 
     def actions(key: int) -> np.ndarray:
         state, out = policy.init(seen, episode_key(0, key)), []
-        for step in range(50):
+        for _ in range(50):
             act = policy.act(state, seen)
             np.testing.assert_array_equal(act.action, policy.act(state, seen).action)  # nothing is used up
-            assert act.done is (step == 49)
+            assert not act.info.done  # the environment ends the episode
             state = act.state
             out.append(act.action)
         return np.stack(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,7 +54,7 @@ class World:
     def seen(self) -> Observation:
         width = 0.04 * self.opening
         return Observation(
-            time_s=self.steps / HZ,
+            time_s=np.float64(self.steps / HZ),
             poses={**self.poses, "tcp": row(hand(self.joints))},
             joints=np.append(self.joints, [width, width]),
             joint_names=JOINT_NAMES,
@@ -84,10 +84,12 @@ class Run:
 
     seen: list[Observation]
     acts: list[Act]
+    labels: Sequence[str]
+    failures: Sequence[str]
 
     def during(self, label: str) -> np.ndarray:
         """Frames of a phase."""
-        return 1 + np.flatnonzero([act.label == label for act in self.acts])
+        return 1 + np.flatnonzero([self.labels[act.info.label] == label for act in self.acts])
 
     def pose(self, body: str, frame: int = -1) -> RigidTransform:
         return rigid(self.seen[frame].poses[body])
@@ -102,13 +104,13 @@ def run(world: World, policy: Policy, key: int = 0) -> tuple[Run, Act]:
     seen = [world.seen()]
     state = policy.init(seen[0], episode_key(0, key))
     acts: list[Act] = []
-    while not (act := policy.act(state, seen[-1])).done:
+    while not (act := policy.act(state, seen[-1])).info.done:
         assert len(acts) < 1000
         world.step(act.action)
         state = act.state
         acts.append(act)
         seen.append(world.seen())
-    return Run(seen, acts), act
+    return Run(seen, acts, policy.labels(act.state), policy.failures(act.state)), act
 
 
 CUBE = np.full(3, 0.02)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jaxeval.cli import main
 from jaxeval.run.rollout import Rolled, jobs_of, table
-from jaxeval.sim.rollout import Outcome
+from jaxeval.sim.parts import Outcome
 from jaxeval.types import InputError
 
 
@@ -52,10 +54,26 @@ def test_the_table_counts_each_group_and_tells_each_failure() -> None:
         Outcome("S/seed=0/tilt_deg=25", False, 60, float("nan"), "waypoint 'carry': too far", "tilt 25 deg"),
         Outcome("S/seed=1/tilt_deg=25", False, 80, float("nan"), "", "tilt 25 deg"),
     )
-    head, clean, tilted, *failures = table(Rolled("stack_cube", None, outcomes)).splitlines()  # type: ignore[arg-type]
-    assert head.split() == ["task", "group", "episodes", "kept", "share", "kept", "mean", "frames", "mean", "s"]
-    assert clean.split() == ["stack_cube", "tilt", "0", "deg", "2", "2", "100.0%", "(2", "of", "2)", "150.0", "3.00"]
-    assert tilted.split() == ["stack_cube", "tilt", "25", "deg", "2", "0", "0.0%", "(0", "of", "2)", "70.0", "-"]
+    speeds = {"episode_id": np.array([o.episode_id for o in outcomes]), "speed": np.ones(4)}
+    rolled = Rolled("stack_cube", SimpleNamespace(column=speeds.get), outcomes)  # type: ignore[arg-type]
+    name, head, clean, tilted, *failures = table(rolled).splitlines()
+    assert name == "stack_cube"
+    assert head.split() == [
+        "group",
+        "speed",
+        "told",
+        "episodes",
+        "succeeded",
+        "95",
+        "%",
+        "interval",
+        "steps",
+        "s",
+        "causes",
+    ]
+    assert clean.split() == ["tilt", "0", "deg", "1", "-", "2", "2", "[0.342,", "1.000]", "149.0", "3.00", "-"]
+    assert tilted.split()[:10] == ["tilt", "25", "deg", "1", "-", "2", "0", "[0.000,", "0.658]", "69.0"]
+    assert tilted.endswith("-  1 waypoint 'carry': too far; 1 it ended without success")
     assert failures == [
         "  S/seed=0/tilt_deg=25: waypoint 'carry': too far",
         "  S/seed=1/tilt_deg=25: it ended without success",
@@ -67,10 +85,13 @@ def test_the_table_counts_each_group_and_tells_each_failure() -> None:
     [
         ([], "task is not given; expected task=..., one of close_drawer, "),
         (["task=stack_cube", "robot=r2d2"], "robot 'r2d2': expected one of panda"),
-        (["task=stack_cube", "policy=act"], "policy 'act': expected one of oracle, random"),
         (
-            ["task=stack_cube", "envs_n=4"],
-            "envs_n is 4 on the CPU backend; expected 1; run several",
+            ["task=stack_cube", "policy=act"],
+            "policy 'act': expected one of oracle, random, or package.module:factory of your own",
+        ),
+        (
+            ["task=stack_cube", "batch_n=4"],
+            "batch_n is 4 on the CPU backend; expected 1; run several",
         ),
         (["task=stack_cube"], "mani_skill: not installed, expected with ManiSkill 3; install them with `pip install"),
     ],

@@ -62,10 +62,10 @@ def play(envs: Environments, policy: Policy, steps: int, *, speed: float = 1.0, 
     """The states of an episode's first steps, its reset first; without ``grip`` the hand stays open."""
     key = episode_key(0, 0)
     state = envs.reset([key], speed)
-    memory = policy.init(seen(envs, state, 0), key)
+    memory = policy.init(seen(envs, state).of(0), key)
     yield state
     for _ in range(steps):
-        act = policy.act(memory, seen(envs, state, 0))
+        act = policy.act(memory, seen(envs, state).of(0))
         memory = act.state
         command = act.action if grip else np.where(envs.embodiment.is_arm, act.action, 0.0)
         state = envs.step(state, command[None])

@@ -67,13 +67,13 @@ def test_an_arm_of_five_joints_takes_the_nearest_pose_that_it_has() -> None:
 
 
 def test_fetch_stacks_the_cube_under_its_own_id() -> None:
-    from jaxeval.policies.scripted.make import make_oracle
+    from jaxeval.sim.engine import Job, Setting
+    from jaxeval.sim.maniskill.backend import ManiSkill, episode_of, run_batch
     from jaxeval.sim.maniskill.environment import Environments
-    from jaxeval.sim.rollout import Job, Setting, episode_of, run_batch
 
-    setting, job = Setting("stack_cube", make_oracle, robot="fetch"), Job(0)
-    [trace] = run_batch(Environments("stack_cube", robot="fetch"), [job], setting, [make_oracle("stack_cube")])
-    episode = episode_of(trace, job, "stack_cube", "fetch")
+    runs, job = ManiSkill(Setting("stack_cube", "oracle", embodiment="fetch", batch_n=1)), Job(0)
+    [trace] = run_batch(Environments("stack_cube", robot="fetch"), [job], runs)
+    episode = episode_of(trace, job, runs)
     assert episode.success_at_end and not trace.failed
     assert (episode.task, episode.episode_id) == ("stack_cube", "StackCubeFetch-v1/seed=0/robot=fetch")
     assert episode.gripper_width_m.max() == pytest.approx(0.08, abs=1e-3)

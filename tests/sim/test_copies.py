@@ -13,10 +13,11 @@ pytestmark = pytest.mark.maniskill
 
 import torch  # noqa: E402
 
-from jaxeval.policies.policy import Act, Observation, Policy  # noqa: E402
+from jaxeval.policies.policy import Act, Info, Observation, Policy  # noqa: E402
 from jaxeval.policies.scripted.tasks import TASKS  # noqa: E402
+from jaxeval.sim.engine import Job, Setting  # noqa: E402
 from jaxeval.sim.maniskill import environment as maniskill  # noqa: E402
-from jaxeval.sim.rollout import Job, Setting, episode_of, run_batch  # noqa: E402
+from jaxeval.sim.maniskill.backend import ManiSkill, episode_of, run_batch  # noqa: E402
 from jaxeval.types import InputError  # noqa: E402
 
 N = 3
@@ -86,16 +87,16 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> Simulator:
 
 def lifting(steps: int) -> Policy:
     def act(state: int, seen: Observation) -> Act:
-        return Act(np.full(8, 0.01), state + 1, "lift", done=state >= steps)
+        return Act(np.full(8, 0.01), state + 1, Info(0, state >= steps))
 
-    return Policy("lifting", lambda seen, key: 0, act)
+    return Policy("lifting", lambda seen, key: 0, act, host=True, ends=True, labels=lambda state: ("lift",))
 
 
 def test_three_copies_run_two_episodes_each_to_its_own_end(simulator: Simulator) -> None:
     envs = maniskill.Environments("peg_insertion_side", n=N, backend="gpu")
-    setting = Setting("peg_insertion_side", lambda task: lifting(0), backend="gpu", envs_n=N)
+    runs = ManiSkill(Setting("peg_insertion_side", "oracle", backend="gpu", batch_n=N))
     jobs = [Job(11), Job(12)]
-    short, long = run_batch(envs, jobs, setting, [lifting(2), lifting(4)])
+    short, long = run_batch(envs, jobs, runs, [lifting(2), lifting(4)])
 
     (seeds, options), *placed = simulator.resets
     assert seeds == [11, 12, 12] and options == {"reconfigure": True}
@@ -111,11 +112,11 @@ def test_three_copies_run_two_episodes_each_to_its_own_end(simulator: Simulator)
     assert [t.seen[0].half_size_m["peg"][0] for t in (short, long)] == [0, 1]
     assert long.seen[-1].time_s == pytest.approx(4 / 20)
 
-    episode = episode_of(long, jobs[1], "peg_insertion_side", "panda_wristcam")
+    episode = episode_of(long, jobs[1], runs)
     assert episode.poses.shape == (5, len(episode.bodies), 7) and episode.success_at_end and episode.seed == 12
     assert episode.sub_task_names == ("start", "lift") and episode.sub_task is not None
     assert episode.sub_task.tolist() == [0, 1, 1, 1, 1]
-    other = episode_of(short, jobs[0], "peg_insertion_side", "panda_wristcam")
+    other = episode_of(short, jobs[0], runs)
     assert not other.success_at_end and other.initial_condition_hash != episode.initial_condition_hash
 
 

@@ -101,7 +101,7 @@ def acquired(envs, expert, recorded):
     """What a policy sees at the handoff, and its action before it: reset, with joints and hand as recorded there."""
     signals, actions = recorded
     at = int(np.argmax(signals.phase == LIFT))
-    here = seen(envs, envs.reset([episode_key(7, 0)], SPEED), 0)
+    here = seen(envs, envs.reset([episode_key(7, 0)], SPEED)).of(0)
     poses = dict(here.poses) | {"tcp": signals.hand_pose[at]}
     return dataclasses.replace(here, poses=poses, joints=signals.joint_position[at]), actions[at]
 
@@ -116,7 +116,7 @@ def carried_through(controller, motion, acquired, moved: RigidTransform, *, last
         assert not state, "the policy is asked after the handoff"
         return Act(action, True)
 
-    policy = handoff(Policy("once", lambda *_: False, once), motion, controller)
+    policy = handoff(Policy("once", lambda *_: False, once, host=True), motion, controller)
     state = policy.init(here, episode_key(0, 0))
     first = int(np.ceil(SCHEDULE.durations(SPEED)[:LIFT].sum() - 1e-3))
     at = [first - 1, *range(first, first + len(motion.phase))]

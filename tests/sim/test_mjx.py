@@ -6,6 +6,7 @@ are differences of such over 5 ms. The wrong readings that they tell apart are 1
 """
 
 # ruff: noqa: E402
+import dataclasses
 import sys
 
 import jax
@@ -53,9 +54,9 @@ def stepped(envs):
 def gripped(in_c, expert):
     """States of C where the expert has just closed the hand."""
     state = in_c.reset(KEYS, SPEEDS)
-    memory = [expert.init(host.seen(in_c, state, i), key) for i, key in enumerate(KEYS)]
+    memory = [expert.init(host.seen(in_c, state).of(i), key) for i, key in enumerate(KEYS)]
     while (state.signals.phase < SCHEDULE.index("LIFT")).all():
-        acts = [expert.act(memory[i], host.seen(in_c, state, i)) for i in range(len(KEYS))]
+        acts = [expert.act(memory[i], host.seen(in_c, state).of(i)) for i in range(len(KEYS))]
         memory = [a.state for a in acts]
         state = in_c.step(state, np.stack([a.action for a in acts]))
     return state
@@ -82,23 +83,29 @@ def test_mjx_that_is_not_there_is_refused_in_a_sentence(panda, monkeypatch):
 
 def test_the_expert_follows_one_formula_in_numpy_and_in_jax(in_c, expert):
     """Random moments, a dwell among them, from a correction that is not 0; the jaws go from open to closed in CLOSE."""
-    start = in_c.reset(KEYS[:1], 1.0)
-    plan = expert.init(host.seen(in_c, start, 0), KEYS[0])
+    first = host.seen(in_c, in_c.reset(KEYS[:1], 1.0)).of(0)
+    plan = expert.init(first, KEYS[0])
     plan = plan._replace(correction=np.linspace(-0.4, 0.4, 7))
     in_jax = jax.tree.map(jnp.asarray, plan)
-    follow = jax.jit(expert.follow)
+    follow = jax.jit(expert.act)
+
+    def at(phase, fraction):
+        facts = {"phase": np.int64(phase), "fraction": np.float64(fraction)}
+        return dataclasses.replace(first, joints=np.concatenate([joints, first.joints[7:]]), facts=facts)
+
     random = np.random.default_rng(1)
     joints = plan.script.knots[4, 0] + 0.1
     for phase in range(len(SCHEDULE.names)):
         for fraction in (0.0, random.uniform(), 1.0):
-            action, after = expert.follow(plan, phase, fraction, joints)
-            ours, then = follow(in_jax, jnp.int32(phase), jnp.float32(fraction), jnp.asarray(joints))
+            action, after, info = expert.act(plan, at(phase, fraction))
+            ours, then, _ = follow(in_jax, at(phase, fraction))
+            assert expert.labels(after)[info.label] == SCHEDULE.names[phase]
             assert isinstance(action, np.ndarray) and action.dtype == np.float64
             np.testing.assert_allclose(ours, action, atol=3e-6)
             np.testing.assert_allclose(then.correction, after.correction, atol=1e-6)
             changed = not np.array_equal(after.correction, plan.correction)
             assert changed == SCHEDULE.names[phase].endswith("DWELL")
-    jaws = [expert.follow(plan, SCHEDULE.index("CLOSE"), f, joints)[0][-1] for f in (0.0, 0.5, 1.0)]
+    jaws = [expert.act(plan, at(SCHEDULE.index("CLOSE"), f)).action[-1] for f in (0.0, 0.5, 1.0)]
     np.testing.assert_allclose(jaws, [0, (0.0125 - 0.04) / 0.08, (0.0125 - 0.04) / 0.04])
 
 
@@ -118,7 +125,7 @@ def test_starts_are_those_of_c_bit_for_bit(envs, in_c, before):
 def test_the_first_steps_of_the_expert_are_those_of_c(envs, in_c, expert):
     """Three speeds, ten control steps; the arm has then moved 10 to 60 mrad towards where it parks."""
     ours, actions = run(envs, expert, KEYS, SPEEDS, steps_n=10)
-    theirs, acted = host.run(in_c, [expert] * 3, KEYS, SPEEDS)
+    theirs, acted = host.run(in_c, expert, KEYS, SPEEDS)
     for k in range(3):
         assert len(ours[k].phase) == len(actions[k]) == 11
         alike(ours[k], host.Signals(*(x[:11] for x in theirs[k])))

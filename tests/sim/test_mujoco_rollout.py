@@ -20,16 +20,16 @@ from jaxeval.policies.policy import episode_key  # noqa: E402
 from jaxeval.run.convert import convert  # noqa: E402
 from jaxeval.run.inspect import inspect  # noqa: E402
 from jaxeval.run.report import report  # noqa: E402
-from jaxeval.run.rollout_mujoco import make_expert, make_random, rollout_mujoco, table  # noqa: E402
+from jaxeval.run.rollout import rollout, table  # noqa: E402
 from jaxeval.run.score import Scores, score  # noqa: E402
 from jaxeval.run.score import table as print_scores  # noqa: E402
 from jaxeval.run.scorers.grasp import GraspSetting  # noqa: E402
 from jaxeval.run.scorers.kinematic import robot_with  # noqa: E402
-from jaxeval.sim.mujoco.backend import Job, Setting, run_batch, stages_of  # noqa: E402
+from jaxeval.sim.engine import Job, Setting  # noqa: E402
+from jaxeval.sim.mujoco.backend import MuJoCo, run_batch, stages_of  # noqa: E402
 from jaxeval.sim.mujoco.embodiment import arm_velocity_limits, load_embodiment  # noqa: E402
 from jaxeval.sim.mujoco.environment import Environments, run  # noqa: E402
 from jaxeval.sim.mujoco.tasks.named import load_mujoco_task  # noqa: E402
-from jaxeval.sim.parts import Parts  # noqa: E402
 
 MARGIN = "grasp.margin.acquired"
 FAST, N = 3.0, 3
@@ -40,7 +40,7 @@ FAST, N = 3.0, 3
 def made(tmp_path_factory):
     """Three starts at two speeds, one process, batches of two, with observations."""
     out = tmp_path_factory.mktemp("rollout") / "stow"
-    return rollout_mujoco(
+    return rollout(
         "parcel_stow", out, embodiment="panda", speed=(2.0, FAST), episodes=N, seed=5, processes=1, batch_n=2,
         observations=True,
     )  # fmt: skip
@@ -50,7 +50,7 @@ def test_an_episode_holds_what_was_recorded(made) -> None:
     e = made.store.read(0, 1)[0]
     panda, task = load_embodiment("panda"), load_mujoco_task("parcel_stow")
     envs = Environments(task, panda)
-    (signals,), (actions,) = run(envs, [make_expert(task, panda)], [episode_key(5, 0)], 2.0)
+    (signals,), (actions,) = run(envs, task.expert(panda), [episode_key(5, 0)], 2.0)
     assert e.n_frames == len(signals.phase) == task.schedule.steps(2.0) + 1
     assert (
         e.bodies == ("parcel", "tcp", "receptacle", "table") and e.speed == 2.0 and e.seed == 0 and e.group == "expert"
@@ -126,7 +126,7 @@ def _settings(friction: float | None = None, **stages: float):
 
 
 def test_batch_processes_and_order_change_nothing(made, tmp_path) -> None:
-    again = rollout_mujoco(
+    again = rollout(
         "parcel_stow", tmp_path / "again", embodiment="panda", speed=(FAST,), episodes=1, first=2, seed=5, processes=1,
         observations=True,
     )  # fmt: skip
@@ -139,8 +139,8 @@ def test_batch_processes_and_order_change_nothing(made, tmp_path) -> None:
 
 
 def test_the_told_speed_changes_what_is_seen_and_not_the_schedule() -> None:
-    setting = Setting("parcel_stow", "panda", "expert", make_expert, seed=5, observations=True)
-    (plain, _), (told, _) = run_batch(setting, [Job(0, FAST), Job(0, FAST, 1.0)])
+    runs = MuJoCo(Setting("parcel_stow", "expert", embodiment="panda", seed=5, observations=True))
+    (plain, _), (told, _) = run_batch(runs, [Job(0, FAST), Job(0, FAST, 1.0)])
     assert told.episode_id == plain.episode_id + "/told=1" and told.n_frames == plain.n_frames
     np.testing.assert_array_equal(told.poses, plain.poses)  # the expert does not read it
     assert (told.signals["told_speed"] == 1.0).all() and (plain.signals["told_speed"] == FAST).all()
@@ -158,7 +158,7 @@ def test_what_is_there_is_not_run_again_and_another_rollout_is_refused(made) -> 
         "processes": 1,
         "observations": True,
     }
-    again = rollout_mujoco("parcel_stow", made.store.path, **setting)
+    again = rollout("parcel_stow", made.store.path, **setting)
     assert [o.success for o in again.outcomes] == [o.success for o in made.outcomes]
     assert (made.store.path / "episodes.parquet").stat().st_mtime_ns == before or again.store.n_episodes == 2 * N
     for change, says in (
@@ -167,7 +167,7 @@ def test_what_is_there_is_not_run_again_and_another_rollout_is_refused(made) -> 
         ({"embodiment": "g1"}, "with embodiment 'panda', not 'g1'"),
     ):
         with pytest.raises(InputError, match=says):
-            rollout_mujoco("parcel_stow", made.store.path, **(setting | change))
+            rollout("parcel_stow", made.store.path, **(setting | change))
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,12 @@ def test_what_is_there_is_not_run_again_and_another_rollout_is_refused(made) -> 
         ({"speed": ()}, "at least one speed"),
         ({"told_speed": ("x",)}, "told_speed holds 'x'"),
         ({"episodes": 0}, "episodes is 0; expected a whole number from 1"),
-        ({"policy": "act"}, "policy 'act': expected one of expert, random"),
-        ({"policy": ["expert"]}, "expected one of expert, random"),
+        ({"policy": "act"}, "policy 'act': expected one of expert, random, or package.module:factory"),
+        ({"policy": "oracle"}, "'oracle' does not act in mujoco"),
+        ({"simulator": "maniskill"}, "simulator 'maniskill': parcel_stow runs in mujoco, mjx"),
+        ({"speed_range": (2.0, 1.0)}, "speed_range is .2.0, 1.0.; expected two rising numbers"),
+        ({"speed_range": (1.0, 2.0), "speed": (1.0,)}, "speed and speed_range are both given"),
+        ({"policy_options": {"width": 3}}, "policy_options of 'expert': got an unexpected keyword argument 'width'"),
         ({"speed": (1.0000001,)}, "speed holds 1.0000001, expected at most six digits; round it to 1"),
         ({"episodes": True}, "episodes is True; expected a whole number"),
         ({"batch_n": 0}, "batch_n is 0"),
@@ -191,20 +195,20 @@ def test_what_is_there_is_not_run_again_and_another_rollout_is_refused(made) -> 
 )
 def test_settings_that_make_no_sense_are_one_sentence(tmp_path, setting, says) -> None:
     with pytest.raises(InputError, match=says):
-        rollout_mujoco("parcel_stow", tmp_path / "o", **setting)
+        rollout("parcel_stow", tmp_path / "o", **setting)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_verb_takes_speeds_with_commas_and_says_which_settings_are_the_other_simulators(tmp_path, capsys) -> None:
     out = f"out={tmp_path / 'o'}"
     assert cli.main(["rollout", "task=parcel_stow", "tilt_deg=5", out]) == 1
-    assert "tilt_deg=5: parcel_stow runs on MuJoCo" in capsys.readouterr().err
+    assert "tilt_deg=[5]: parcel_stow runs in mujoco, which has no such setting" in capsys.readouterr().err
     assert cli.main(["rollout", "task=stack_cube", "speed=1,2", out]) == 1
-    assert "speed=[1, 2]: stack_cube runs on ManiSkill" in capsys.readouterr().err
+    assert "speed=[1, 2]: stack_cube runs in maniskill, which has no such setting" in capsys.readouterr().err
     words = ["rollout", "task=parcel_stow", "embodiment=panda", "speed=2,3", "episodes=1", "processes=1", out]
     assert cli.main(words) == 0
     printed = capsys.readouterr().out
-    assert [line.split()[:3] for line in printed.splitlines()[1:3]] == [["2", "-", "1"], ["3", "-", "1"]]
+    assert [line.split()[1:4] for line in printed.splitlines()[2:4]] == [["2", "-", "1"], ["3", "-", "1"]]
     assert open_store(tmp_path / "o").column("speed").tolist() == [2.0, 3.0]
 
 
@@ -216,20 +220,13 @@ def test_a_multirun_writes_a_store_of_each_embodiment_and_adds_speeds(tmp_path, 
         assert open_store(tmp_path / "o" / "parcel_stow" / name).column("speed").tolist() == [15.0, 20.0]
 
 
-def test_finished_parts_of_what_was_not_asked_for_again_are_kept(tmp_path) -> None:
-    """A rollout is killed with three episodes done; one asks for one of them, then one for all."""
-    out, setting = tmp_path / "o", Setting("parcel_stow", "panda", "random", make_random)
-    out.mkdir()  # as Hydra makes it: an empty folder is no store
-    with Parts.held(out, setting.told()) as parts:
-        setting.work(parts, [Job(k, 20.0) for k in range(3)])
-    told = {"embodiment": "panda", "policy": "random", "speed": (20.0,), "processes": 1}
-    first = rollout_mujoco("parcel_stow", out, episodes=1, **told)
-    assert first.store.n_episodes == 1
-    assert sorted(p.parent.name for p in parts.folder.glob("*/meta.json")) == ["speed-20_0000001", "speed-20_0000002"]
-    kept = [json.loads(p.read_text())["configuration"]["seconds"] for p in sorted(parts.folder.glob("*/meta.json"))]
-    every = rollout_mujoco("parcel_stow", out, episodes=3, **told)
-    assert [o.seconds for o in every.outcomes[1:]] == kept and every.store.n_episodes == 3
-    assert not parts.folder.exists()
+def test_one_speed_is_drawn_for_each_key_whatever_else_is_run(tmp_path) -> None:
+    asked = {"embodiment": "panda", "policy": "random", "speed_range": (15.0, 20.0), "processes": 1, "batch_n": 2}
+    speeds = rollout("parcel_stow", tmp_path / "all", episodes=5, **asked).store.column("speed")
+    assert len(set(speeds.tolist())) == 5 and (speeds >= 15).all() and (speeds <= 20).all()
+    later = rollout("parcel_stow", tmp_path / "later", episodes=2, first=3, **asked)
+    assert later.store.column("speed").tolist() == speeds[3:].tolist()
+    assert "speed=" in later.outcomes[0].episode_id and later.store.read()[0].attributes["told_speed"] == speeds[3]
 
 
 def test_a_description_of_ones_own_has_its_name_and_its_limits(tmp_path) -> None:
@@ -240,17 +237,17 @@ def test_a_description_of_ones_own_has_its_name_and_its_limits(tmp_path) -> None
     text = panda.mjcf.with_suffix(".yaml").read_text().replace("2.175", "4.35").replace("2.61", "5.22")
     (folder / "mine.yaml").write_text(text)
     told = {"policy": "random", "speed": (20.0,), "processes": 1}
-    made = rollout_mujoco("parcel_stow", tmp_path / "o", embodiment=str(folder / "mine.yaml"), **told)
+    made = rollout("parcel_stow", tmp_path / "o", embodiment=str(folder / "mine.yaml"), **told)
     assert made.outcomes[0].episode_id == "parcel_stow/seed=0/episode=0/mine/random/speed=20"
-    bundled = rollout_mujoco("parcel_stow", tmp_path / "b", embodiment="panda", **told)
+    bundled = rollout("parcel_stow", tmp_path / "b", embodiment="panda", **told)
     mine, theirs = (score(None, open_source(r.store.path)).columns for r in (made, bundled))
     assert mine["hand.arm_utilisation"][0] == pytest.approx(theirs["hand.arm_utilisation"][0] / 2, rel=1e-6)
     (folder / "mine.yaml").write_text(text + "# changed\n")
     with pytest.raises(InputError, match="run with embodiment_sha256"):
-        rollout_mujoco("parcel_stow", tmp_path / "o", embodiment=str(folder / "mine.yaml"), **told)
+        rollout("parcel_stow", tmp_path / "o", embodiment=str(folder / "mine.yaml"), **told)
     (folder / "mine.yaml").write_text("actuators: [")
     with pytest.raises(InputError, match=r"mine\.yaml: not readable as YAML"):
-        rollout_mujoco("parcel_stow", tmp_path / "o", embodiment=str(folder / "mine.yaml"), **told)
+        rollout("parcel_stow", tmp_path / "o", embodiment=str(folder / "mine.yaml"), **told)
     (folder / "mine.yaml").unlink()
     gone = score(None, open_source(made.store.path)).columns
     assert gone["hand.arm_utilisation"] == [None]
@@ -266,7 +263,7 @@ def test_a_pandas_joints_are_not_taken_for_an_xarms_and_inspect_tells_of_stages(
 
 
 def test_told_speeds_are_told_as_given_and_frames_of_stages_are_refused_in_words(tmp_path) -> None:
-    made = rollout_mujoco(
+    made = rollout(
         "parcel_stow", tmp_path / "o", embodiment="panda", policy="random", speed=(19.3,), told_speed=(2.3,),
         processes=1,
     )  # fmt: skip
@@ -304,15 +301,15 @@ def test_a_killed_rollout_goes_on_with_the_same_result(made, tmp_path) -> None:
              f"episodes={N}", "seed=5", "processes=2", "batch_n=1", "observations=true", f"out={out}"]  # fmt: skip
     running = subprocess.Popen(words, env=os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 240
-    while not (kept := list(out.with_name("killed.parts").glob("speed-*/meta.json"))) and time.monotonic() < deadline:
+    while not (kept := list(out.with_name("killed.parts").glob("[0-9a-f]*/meta.json"))) and time.monotonic() < deadline:
         time.sleep(0.02)
     running.send_signal(signal.SIGKILL)
     running.wait()
     assert kept and not out.exists()
     metas = (
-        json.loads(p.read_text())["configuration"] for p in out.with_name("killed.parts").glob("speed-*/meta.json")
+        json.loads(p.read_text())["configuration"] for p in out.with_name("killed.parts").glob("[0-9a-f]*/meta.json")
     )
-    told = {meta["episode_id"]: meta["seconds"] for meta in metas}
+    told = {outcome["episode_id"]: outcome["seconds"] for meta in metas for outcome in meta["outcomes"]}
     subprocess.run(words, env=os.environ, check=True, capture_output=True, timeout=400)
     store = open_store(out)
     seconds = {row["episode_id"]: row["seconds"] for row in map(json.loads, (out / "rollout.jsonl").open())}

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.sim
 
 from jaxeval.io.spec import load_spec  # noqa: E402
 from jaxeval.run.propose import _segmented  # noqa: E402
-from jaxeval.run.rollout_mujoco import rollout_mujoco  # noqa: E402
+from jaxeval.run.rollout import rollout  # noqa: E402
 from jaxeval.sim.mujoco.tasks import parcel_stow, peg_insertion, upright_placement  # noqa: E402
 from jaxeval.sim.mujoco.tasks.named import load_mujoco_task, mujoco_task_names  # noqa: E402
 
@@ -18,7 +18,7 @@ from jaxeval.sim.mujoco.tasks.named import load_mujoco_task, mujoco_task_names  
 @pytest.mark.parametrize("name", mujoco_task_names())
 def test_every_sub_task_ends_in_the_phase_that_does_it(name, tmp_path) -> None:
     task, spec = load_mujoco_task(name), load_spec(name)
-    made = rollout_mujoco(name, tmp_path / name, embodiment="panda", episodes=2, processes=1)
+    made = rollout(name, tmp_path / name, embodiment="panda", episodes=2, processes=1)
     episodes = made.store.read(0, 2)
     assert {b.name for b in spec.bodies} == {*episodes[0].bodies}
     ends, reached = _segmented([e.prepared() for e in episodes], spec)

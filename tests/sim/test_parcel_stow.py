@@ -86,7 +86,7 @@ def test_the_robot_keeps_clear_of_what_it_does_not_collide_with(name, clear_m):
     """Links have no contacts, for speed; along the planned path those that move stay away from table and receptacle."""
     robot = load_embodiment(name)
     envs, expert = Environments(PARCEL_STOW, robot), PARCEL_STOW.expert(robot)
-    knots = expert.init(seen(envs, envs.reset([episode_key(0, 0)], 1.0), 0), episode_key(0, 0)).knots
+    knots = expert.init(seen(envs, envs.reset([episode_key(0, 0)], 1.0)).of(0), episode_key(0, 0)).knots
     d, m = mujoco.MjData(envs.model), envs.model
     boxes = [m.geom(b.name).id for b in PARCEL_STOW.boxes]
     root = m.body_rootid[m.body(robot.fingertips[0]).id]

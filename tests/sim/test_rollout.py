@@ -20,13 +20,15 @@ pytestmark = pytest.mark.maniskill
 
 from jaxeval.io.spec import load_spec  # noqa: E402
 from jaxeval.io.store import Store, open_store  # noqa: E402
-from jaxeval.policies.policy import Policy, episode_key  # noqa: E402
+from jaxeval.policies.policy import Policy, World, episode_key  # noqa: E402
+from jaxeval.policies.scripted.make import make_random  # noqa: E402
 from jaxeval.policies.scripted.oracle import Move, Scene, Script, oracle  # noqa: E402
 from jaxeval.policies.scripted.tasks import TASKS  # noqa: E402
-from jaxeval.run.rollout import make_random, rollout, table  # noqa: E402
+from jaxeval.run.rollout import rollout, table  # noqa: E402
+from jaxeval.sim.engine import Job, Setting  # noqa: E402
+from jaxeval.sim.engine import rollout as run_jobs  # noqa: E402
+from jaxeval.sim.maniskill.backend import ManiSkill  # noqa: E402
 from jaxeval.sim.maniskill.environment import Environments  # noqa: E402
-from jaxeval.sim.rollout import Job, Setting  # noqa: E402
-from jaxeval.sim.rollout import rollout as run_jobs  # noqa: E402
 from jaxeval.types import Episode, InputError  # noqa: E402
 
 KEY = 3
@@ -73,7 +75,7 @@ def test_a_tilt_is_reached_and_taken_back_and_all_else_is_shared(folder: Path) -
     assert lean[carried[-1]] < 1 and lean_deg(clean, "cubeA").max() < 1
 
 
-def make_far(task: str) -> Policy:
+def make_far(world: World) -> Policy:
     """An oracle whose one waypoint lies 3 m away."""
 
     def build(scene: Scene, rng: np.random.Generator) -> Script:
@@ -82,21 +84,23 @@ def make_far(task: str) -> Policy:
     return oracle(build)
 
 
-def test_a_policy_that_gives_up_says_where(tmp_path: Path) -> None:
-    setting = Setting("poke_cube", make_far)
-    store, (outcome,) = run_jobs(setting, [Job(0)], tmp_path / "out", processes_n=1, progress=False)
+def test_a_policy_that_gives_up_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "far_policies", sys.modules[__name__])
+    runs = ManiSkill(Setting("poke_cube", "far_policies:make_far", batch_n=1))
+    store, (outcome,) = run_jobs(runs, [Job(0)], tmp_path / "out", processes_n=1, progress=False)
     assert not outcome.success and outcome.failed.startswith("waypoint 'far': the arm cannot follow")
     assert store.column("success_at_end").tolist() == [False] and outcome.frames == 1
 
 
 def test_random_actions_span_the_action_space_and_no_more() -> None:
     envs = Environments("poke_cube")
-    seen = envs.reset([0])[0]
-    space = envs.env.action_space
+    seen = envs.reset([0]).of(0)
+    space, (low, high) = envs.env.action_space, envs.action_bounds
     envs.close()
-    policy = make_random("poke_cube", steps_n=500)
+    policy = make_random(World("poke_cube", "maniskill", "panda", low, high, seen))
     state, actions = policy.init(seen, episode_key(0, 0)), []
-    while not (act := policy.act(state, seen)).done:
+    for _ in range(500):
+        act = policy.act(state, seen)
         state = act.state
         actions.append(act.action)
     tried = np.stack(actions)
@@ -138,8 +142,8 @@ def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
 
 def parts(out: Path) -> dict[str, float]:
     """Wall time of every finished episode that is not in the store yet, by id."""
-    told = [json.loads(p.read_text())["configuration"] for p in out.with_name("out.parts").glob("[0-9]*/meta.json")]
-    return {t["episode_id"]: t["seconds"] for t in told}
+    metas = [json.loads(p.read_text()) for p in out.with_name("out.parts").glob("[0-9a-f]*/meta.json")]
+    return {o["episode_id"]: o["seconds"] for meta in metas for o in meta["configuration"]["outcomes"]}
 
 
 def alive(pid: int) -> bool:

@@ -20,7 +20,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 from scipy.spatial.transform import RigidTransform
 
-from jaxeval.policies.policy import Act, Observation, Policy, numpy_generator
+from jaxeval.policies.policy import Act, Info, Observation, Policy, numpy_generator
 from jaxeval.policies.scripted.arm import rigid, row
 from jaxeval.types import InputError
 
@@ -232,19 +232,6 @@ def followed(state: ExpertState, phase: Any, fraction: Any, joints: Float[Any, "
     return reference + correction, closed, ExpertState(script, correction)
 
 
-@dataclass(frozen=True)
-class Expert(Policy):
-    """The expert also without observations: what ``init`` and ``act`` do, of arrays alone.
-
-    ``plan(T_world_object, key) -> state`` (pose wxyz_xyz, on the host, float64). ``follow(state, phase, fraction,
-    joints) -> (action, state)``: ``joints`` are the ``arm``'s; pure, NumPy or JAX, one episode.
-    """
-
-    arm: tuple[str, ...]
-    plan: Callable[[Float[np.ndarray, "7"], Array], ExpertState]
-    follow: Callable[[ExpertState, Any, Any, Float[Any, " n"]], tuple[Float[Any, " A"], ExpertState]]
-
-
 def expert(
     chain: Chain,
     legs: Sequence[Leg],
@@ -255,8 +242,10 @@ def expert(
     seen_within_m: float = 0.0,
     arm: Sequence[str],
     action: Callable[[Float[Any, " n"], Any], Float[Any, " A"]],
-) -> Expert:
+) -> Policy:
     """The expert of a task with these legs; it reads ``phase`` (index) and ``fraction`` from the observation's facts.
+
+    It plans on the host (`init`); `act` is pure, of NumPy or of JAX arrays.
 
     ``park`` are the joints of the ``arm`` where the first leg ends. Legs after the last that depends on the object are
     planned once, with the ``thing`` at its ``nominal`` pose. The object is seen off by up to ``seen_within_m`` in x
@@ -273,17 +262,13 @@ def expert(
         knots = joint_knots(chain, legs[:seen_n], at, park)
         return ExpertState(script_of(knots + planned[seen_n:], legs), np.zeros(len(park)))
 
-    def follow(state: ExpertState, phase: Any, fraction: Any, joints: Any) -> tuple[Any, ExpertState]:
-        commanded, closed, state = followed(state, phase, fraction, joints)
-        return action(commanded, closed), state
-
     def init(seen: Observation, key: Array) -> ExpertState:
-        return plan(seen.poses[thing], key)
+        return plan(np.asarray(seen.poses[thing], float), key)
 
     def act(state: ExpertState, seen: Observation) -> Act:
-        phase = int(seen.facts["phase"])
-        joints = np.array([seen.joints[seen.joint_names.index(j)] for j in arm])
-        told, state = follow(state, phase, float(seen.facts["fraction"]), joints)
-        return Act(told, state, legs[phase].name)
+        phase = seen.facts["phase"].astype(int)
+        joints = seen.joints[np.array([seen.joint_names.index(j) for j in arm])]
+        commanded, closed, state = followed(state, phase, seen.facts["fraction"], joints)
+        return Act(action(commanded, closed), state, Info(phase))
 
-    return Expert("expert", init, act, tuple(arm), plan, follow)
+    return Policy("expert", init, act, host=True, labels=lambda _: [leg.name for leg in legs])

@@ -140,7 +140,7 @@ def handoff(policy: Policy, motion: ExpertMotion, controller: SharedController) 
         if isinstance(state, Before):
             if phase < c.at:
                 own = policy.act(state.own, seen)
-                return own._replace(state=Before(own.state, own.action), done=False)
+                return own._replace(state=Before(own.state, own.action), info=own.info._replace(done=False))
             state = take_over(state.action, seen)
         s = state.step
         if s >= len(motion.phase) or motion.phase[s] != phase:
@@ -153,6 +153,6 @@ def handoff(policy: Policy, motion: ExpertMotion, controller: SharedController) 
         joints, _, _ = c.chain.solve(state.hand[s], rest, rest=rest)
         open_ = eased(fraction) if phase == c.release else float(phase > c.release)
         shape = state.shape + open_ * (c.opened - state.shape)
-        return Act(c.action(joints + state.ahead, shape), state._replace(step=s + 1), "handoff")
+        return Act(c.action(joints + state.ahead, shape), state._replace(step=s + 1))
 
-    return Policy(f"{policy.name}, handed over", init, act)
+    return Policy(f"{policy.name}, handed over", init, act, host=True, traceable=False)

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.spatial.transform import RigidTransform, Rotation, Slerp
 
-from jaxeval.policies.policy import Act, Observation, Policy, numpy_generator
+from jaxeval.policies.policy import Act, Info, Observation, Policy, numpy_generator
 from jaxeval.policies.scripted.arm import ARMS, Arm, rigid
 from jaxeval.robots.inverse import follow
 from jaxeval.types import InputError, bucket_length
@@ -139,7 +139,16 @@ def oracle(
             script = change(script, scene, numpy_generator(key, 1))
         return OracleState(script, scene.commanded, joints)
 
-    return Policy(name, init, _act)
+    return Policy(
+        name,
+        init,
+        _act,
+        host=True,
+        traceable=False,
+        ends=True,
+        labels=lambda state: [step.name for step in state.script],
+        failures=lambda state: ("", state.failed),
+    )
 
 
 def _act(state: OracleState, seen: Observation) -> Act:
@@ -147,27 +156,27 @@ def _act(state: OracleState, seen: Observation) -> Act:
     while not state.failed and len(state.path) == 0:
         step = state.script[state.step + 1] if state.step + 1 < len(state.script) else Stop("end")
         if isinstance(step, Stop):
-            return Act(_action(arm, state, seen), state, _label(state), done=True)
+            return Act(_action(arm, state, seen), state, Info(_label(state), True))
         try:
             state = _begin(replace(state, step=state.step + 1), step, seen, arm)
         except Unreachable as why:
             state = replace(state, failed=f"waypoint '{step.name}': {why}")
     if state.failed:
-        return Act(_action(arm, state, seen), state, _label(state), done=True, failed=state.failed)
+        return Act(_action(arm, state, seen), state, Info(_label(state), True, 1))
     step = state.script[state.step]
     command, path = state.path[0], state.path[1:]
     if isinstance(step, Hold) and step.until_success and seen.success:
         path = path[:0]
     state = replace(state, joints=command[:-1], opening=float(command[-1]), path=path)
-    return Act(_action(arm, state, seen), state, step.name)
+    return Act(_action(arm, state, seen), state, Info(_label(state)))
 
 
 def _action(arm: Arm, state: OracleState, seen: Observation) -> Float[np.ndarray, " A"]:
     return arm.action(state.joints, state.opening, dict(zip(seen.joint_names, seen.joints.tolist(), strict=True)))
 
 
-def _label(state: OracleState) -> str:
-    return state.script[max(state.step, 0)].name
+def _label(state: OracleState) -> int:
+    return max(state.step, 0)
 
 
 def _begin(state: OracleState, step: Step, seen: Observation, arm: Arm) -> OracleState:

@@ -32,7 +32,9 @@ class Scenery:
 
     ``frames``: further poses by name (sapien's batched Pose). ``facts``: lengths by name, [B] or scalar.
     ``module``: where the environment is registered, if ManiSkill does not bring it. ``own``: for robots that need a
-    layout of their own, the environment that has it, and where that is registered.
+    layout of their own, the environment that has it, and where that is registered. ``steps_n`` and ``hold_s``: an
+    episode whose policy does not say that it is over ends after so many control steps, or when the environment has
+    said success for so long.
     """
 
     env_id: str
@@ -41,6 +43,8 @@ class Scenery:
     facts: Callable[[Any], Mapping[str, Any]] = lambda env: {}
     module: str = ""
     own: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    steps_n: int = 600
+    hold_s: float = 0.5
 
 
 SCENES: dict[str, Scenery] = {
@@ -113,10 +117,11 @@ class Environments:
         backend: str = "cpu",
         cameras: bool = False,
         pictures: bool = False,
+        env_id: str = "",
     ) -> None:
-        self.scenery = scenery(task, robot)
+        self.scenery = scenery(task, robot, env_id)
         self.task, self.robot = task, robot or self.scenery.robot
-        check_request(task, robot, n, backend)
+        check_request(task, robot, n, backend, env_id)
         self.n, self.backend, self.cameras, self.renders = n, backend, cameras, cameras or pictures
         gym = _gymnasium(self.renders, self.scenery.module)
         if backend == "gpu":
@@ -140,7 +145,7 @@ class Environments:
             raise
         self._steps = 0
 
-    def reset(self, seeds: Sequence[int], *, loose: Sequence[str] = ()) -> list[Observation]:
+    def reset(self, seeds: Sequence[int], *, loose: Sequence[str] = ()) -> Observation:
         """Rebuild the scenes and start the episodes of these seeds, one a copy; ``loose`` bodies are no longer fixed.
 
         An episode's start depends on its own seed alone, not on its neighbours'.
@@ -162,7 +167,7 @@ class Environments:
         success = _host(self.env.evaluate()["success"]).reshape(-1)
         return self._observations(success, images)
 
-    def step(self, actions: Float[np.ndarray, "B A"]) -> list[Observation]:
+    def step(self, actions: Float[np.ndarray, "B A"]) -> Observation:
         """One control step of every copy."""
         import torch
 
@@ -209,51 +214,77 @@ class Environments:
 
         return torch.tensor([copy], device=self.env.device)
 
-    def _observations(self, success: np.ndarray, images: Any) -> list[Observation]:
-        env, arm = self.env, ARMS[self.robot]
+    @property
+    def layout(self) -> dict[str, slice]:
+        """Which entries of an observation's vector hold what: ``joints``, then the pose of every body by its name."""
+        ends = np.cumsum([len(self.joint_names), *[7] * len(self._bodies_seen)])
+        names = ("joints", *self._bodies_seen)
+        starts = [0, *ends[:-1].tolist()]
+        return {name: slice(a, b) for name, a, b in zip(names, starts, ends.tolist(), strict=True)}
+
+    @property
+    def action_bounds(self) -> tuple[Float[np.ndarray, " A"], Float[np.ndarray, " A"]]:
+        """Least and greatest entries of an action; joint targets are bounded by the joints' own limits."""
+        space = self.env.single_action_space
+        return np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
+
+    def _observations(self, success: np.ndarray, images: Any) -> Observation:
+        env, arm, n = self.env, ARMS.get(self.robot), self.n
         poses = {name: _poses(body.pose) for name, body in self.bodies.items()}
         poses |= {name: _poses(pose) for name, pose in self.scenery.frames(env).items()}
-        poses["tcp"] = np.stack([row(rigid(tip) * arm.tip_to_hand) for tip in _poses(arm.tip(env.agent))])
-        base = _poses(arm.base(env.agent))
         qpos = _host(env.agent.robot.get_qpos())
-        facts = {k: np.broadcast_to(_host(v), (self.n,)) for k, v in self.scenery.facts(env).items()}
-        pictures = _pictures(images) if self.cameras else {}
-        return [
-            Observation(
-                time_s=self._steps / env.control_freq,
-                poses={name: pose[i] for name, pose in poses.items()},
-                joints=qpos[i].astype(np.float64),
-                joint_names=self.joint_names,
-                T_world_base=base[i],
-                gripper_width_m=arm.width_m(dict(zip(self.joint_names, qpos[i].tolist(), strict=True))),
-                success=bool(success[i]),
-                robot=self.robot,
-                control_hz=float(env.control_freq),
-                half_size_m={name: size[i] for name, size in self.half_size_m.items()},
-                facts={k: float(v[i]) for k, v in facts.items()},
-                images={name: picture[i] for name, picture in pictures.items()},
-            )
-            for i in range(self.n)
-        ]
+        if arm is None:  # a robot that no oracle moves
+            poses["tcp"] = _poses(env.agent.tcp.pose)
+            base, width = _poses(env.agent.robot.pose), np.full(n, np.nan)
+        else:
+            poses["tcp"] = np.stack([row(rigid(tip) * arm.tip_to_hand) for tip in _poses(arm.tip(env.agent))])
+            base = _poses(arm.base(env.agent))
+            width = [arm.width_m(dict(zip(self.joint_names, joints.tolist(), strict=True))) for joints in qpos]
+        joints = qpos.astype(np.float64)
+        self._bodies_seen = tuple(poses)
+        return Observation(
+            time_s=np.full(n, self._steps / env.control_freq),
+            poses=poses,
+            joints=joints,
+            joint_names=self.joint_names,
+            T_world_base=base,
+            gripper_width_m=np.asarray(width, np.float64),
+            success=success.astype(bool),
+            robot=self.robot,
+            control_hz=float(env.control_freq),
+            half_size_m=self.half_size_m,
+            facts={k: np.broadcast_to(_host(v), (n,)).astype(np.float64) for k, v in self.scenery.facts(env).items()},
+            images=_pictures(images) if self.cameras else {},
+            vector=np.concatenate([joints, *poses.values()], axis=1),
+        )
 
 
-def scenery(task: str, robot: str | None = None) -> Scenery:
-    """Environment of a task, for a robot; InputError names those there are."""
+def scenery(task: str, robot: str | None = None, env_id: str = "") -> Scenery:
+    """Environment of a task, for a robot; ``env_id`` is that of a task of one's own. InputError names those there are.
+
+    A module that registers an environment of one's own is named before it: ``my_package.my_envs:MyEnv-v1``.
+    """
+    if env_id:
+        module, _, name = env_id.rpartition(":")
+        return Scenery(name, robot or SCENES[task].robot if task in SCENES else robot or "panda", module=module)
     if task not in SCENES:
-        raise InputError(f"task '{task}': no environment; expected one of {', '.join(SCENES)}; choose one of these")
+        raise InputError(
+            f"task '{task}': no environment; expected one of {', '.join(SCENES)}; choose one of these, or name an "
+            "environment of ManiSkill's with env_id="
+        )
     scene = SCENES[task]
-    env_id, module = scene.own.get(robot or scene.robot, (scene.env_id, scene.module))
-    return replace(scene, env_id=env_id, module=module)
+    own_id, module = scene.own.get(robot or scene.robot, (scene.env_id, scene.module))
+    return replace(scene, env_id=own_id, module=module)
 
 
-def check_request(task: str, robot: str | None, n: int, backend: str) -> None:
+def check_request(task: str, robot: str | None, n: int, backend: str, env_id: str = "") -> None:
     """InputError where there are no such environments; needs no ManiSkill."""
-    if (robot or scenery(task).robot) not in ARMS:
+    if (robot or scenery(task, robot, env_id).robot) not in ARMS and not env_id:
         raise InputError(f"robot '{robot}': expected one of {', '.join(ARMS)}; choose one of these")
     if backend not in ("cpu", "gpu"):
         raise InputError(f"backend is '{backend}'; expected cpu or gpu; correct the setting")
     if backend == "cpu" and n != 1:
-        raise InputError(f"envs_n is {n} on the CPU backend; expected 1; run several processes, or backend=gpu")
+        raise InputError(f"batch_n is {n} on the CPU backend; expected 1; run several processes, or backend=gpu")
 
 
 def require_maniskill() -> None:

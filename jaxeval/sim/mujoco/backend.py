@@ -1,4 +1,4 @@
-"""The MuJoCo backend of `sim.rollout`: episodes of a task at given speeds, with every signal that metrics read.
+"""How episodes run on MuJoCo and MJX: batches of jobs at any speed, with every signal that metrics read.
 
 What is recorded is not judged while it runs: an episode's success is `metrics.stages.monitor` of its finished record.
 """
@@ -6,12 +6,13 @@ What is recorded is not judged while it runs: an episode's success is `metrics.s
 from __future__ import annotations
 
 import hashlib
+import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
@@ -29,17 +30,20 @@ from jaxeval.metrics.stages import (
     sentence,
     stack_signals,
 )  # fmt: skip
-from jaxeval.policies.policy import Policy, episode_key
-from jaxeval.sim.mujoco.embodiment import Embodiment, load_embodiment
+from jaxeval.policies.policy import Policy, World, episode_key
+from jaxeval.policies.registry import digest_of, make_policy
+from jaxeval.sim.engine import Job, Setting, by_speed
+from jaxeval.sim.mujoco.embodiment import Embodiment, embodiment_names, load_embodiment
 from jaxeval.sim.mujoco.task import Task
 from jaxeval.sim.mujoco.tasks.named import load_mujoco_task
-from jaxeval.sim.parts import Outcome, Parts
+from jaxeval.sim.parts import Outcome
 from jaxeval.sim.workers import begin_worker
 from jaxeval.types import Episode, InputError
 
 if TYPE_CHECKING:
     from jaxeval.sim.mujoco.environment import Environments, Signals
 
+DEFAULT_EMBODIMENT = "g1"
 HAND = "tcp"
 """The body whose pose is the hand's."""
 SIGNALS = (
@@ -47,71 +51,78 @@ SIGNALS = (
     "contact_point", "contact_normal", "contact_force", "contact_finger",
 )  # fmt: skip
 """Of `environment.Signals`, those that an Episode holds under ``signals``; it has others as poses, joints, times."""
-MakePolicy = Callable[..., Policy]
 
 
 @dataclass(frozen=True)
-class Job:
-    """One episode: its key's number, the physical speed, and the speed that the policy is told (None: that one)."""
+class MuJoCo:
+    """A rollout on MuJoCo (C, on the CPU), or with ``name`` "mjx" on MJX: ``batch_n`` episodes side by side."""
 
-    episode: int
-    speed: float
-    told_speed: float | None = None
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all episodes of a rollout share. ``make_policy(task, embodiment)`` must be importable: processes call it.
-
-    ``batch_n`` episodes of one speed run side by side in a process. With ``observations`` the vector that a learner
-    sees is kept too.
-    """
-
-    task: str
-    embodiment: str
-    policy: str
-    make_policy: MakePolicy
-    seed: int = 0
-    batch_n: int = 20
-    observations: bool = False
+    setting: Setting
+    name: str = "mujoco"
+    SCRIPT: ClassVar[str] = "expert"
+    """The policy where none is named."""
+    SETTINGS: ClassVar[tuple[str, ...]] = (
+        "embodiment", "speed", "told_speed", "speed_range", "observations", "batch_n", "spec",
+    )  # fmt: skip
+    compression: ClassVar[Compression] = "lz4"
+    """25 times faster to write than the other, for a third more room."""
 
     @property
-    def compression(self) -> Compression:
-        """25 times faster to write than the other, for a third more room."""
-        return "lz4"
+    def task(self) -> str:
+        """The task's name."""
+        return self.of.name
 
-    def told(self) -> dict[str, Any]:
+    @property
+    def of(self) -> Task:
+        """The task."""
+        return load_mujoco_task(self.setting.task)
+
+    @property
+    def embodiment(self) -> Embodiment:
+        """The robot."""
+        return load_embodiment(self.setting.embodiment or DEFAULT_EMBODIMENT)
+
+    def check(self) -> MuJoCo:
+        """Itself; InputError where there is no such task or embodiment, or no grasp of it for the task."""
+        self.require()
+        thing = self.of.thing.name
+        if self.embodiment.grasps.keys().isdisjoint({thing}):
+            able = [n for n in embodiment_names() if thing in load_embodiment(n).grasps]
+            raise InputError(
+                f"embodiment '{self.embodiment.name}' has no grasp for {self.task}; expected one of {', '.join(able)}"
+            )
+        return self
+
+    def identity(self) -> dict[str, Any]:
         """What an episode depends on besides its job."""
-        maker = self.make_policy
+        s = self.setting
         return {
             "task": self.task,
-            "embodiment": self.embodiment,
-            **_digest(self.embodiment),
-            "policy": self.policy,
-            "policy_options": dict(maker.keywords) if isinstance(maker, partial) else {},
-            "seed": self.seed,
-            "observations": self.observations,
+            "simulator": self.name,
+            "embodiment": s.embodiment or DEFAULT_EMBODIMENT,
+            **_digest(s.embodiment or DEFAULT_EMBODIMENT),
+            "policy": s.policy,
+            **digest_of(s.policy, self.name),
+            "policy_options": s.options,
+            "seed": s.seed,
+            "observations": s.observations,
         }
 
     def id_of(self, job: Job) -> str:
-        """``parcel_stow/seed=0/episode=12/g1/expert/speed=2``."""
+        """``parcel_stow/seed=0/episode=12/g1/expert/speed=2``; the simulator too where it is not the task's first."""
         told = "" if job.told_speed is None else f"/told={job.told_speed:g}"
-        embodiment = self.embodiment if not self.embodiment.endswith(".yaml") else Path(self.embodiment).stem
-        return f"{self._start(job)}/{embodiment}/{self.policy}/speed={job.speed:g}{told}"
-
-    def part_of(self, job: Job) -> str:
-        """``speed-2_0000012``."""
-        told = "" if job.told_speed is None else f"_told-{job.told_speed:g}"
-        return f"speed-{job.speed:g}{told}_{job.episode:07d}"
+        embodiment = self.setting.embodiment or DEFAULT_EMBODIMENT
+        embodiment = embodiment if not embodiment.endswith(".yaml") else Path(embodiment).stem
+        where = "" if self.name == "mujoco" else f"/{self.name}"
+        policy = self.setting.policy_label
+        return f"{self._start(job)}/{embodiment}{where}/{policy}/speed={job.speed:g}{told}{job.tag}"
 
     def _start(self, job: Job) -> str:
-        return f"{initial_condition_id(self.task, self.seed)}/episode={job.episode}"
+        return f"{initial_condition_id(self.task, self.setting.seed)}/episode={job.episode}"
 
     def batches(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """Up to ``batch_n`` jobs of one speed, the slowest and so longest first."""
-        order = dict.fromkeys((job.speed, job.told_speed) for job in sorted(jobs, key=lambda job: job.speed))
-        alike = [[job for job in jobs if (job.speed, job.told_speed) == at] for at in order]
-        return [group[i : i + self.batch_n] for group in alike for i in range(0, len(group), self.batch_n)]
+        """Up to ``batch_n`` jobs, sorted by speed."""
+        return by_speed(jobs, self.setting.batch_n)
 
     def require(self) -> None:
         """InputError where MuJoCo is not installed."""
@@ -122,19 +133,14 @@ class Setting:
 
     begin = staticmethod(begin_worker)
 
-    def work(self, parts: Parts, batch: list[Job]) -> list[Outcome]:
-        """Run a batch in this process; each of its episodes becomes a part, with its outcome."""
+    def work(self, batch: Sequence[Job], out: Path) -> list[tuple[Episode, Outcome]]:
+        """Run a batch in this process."""
         began = time.perf_counter()
         episodes = run_batch(self, batch)
         seconds = round((time.perf_counter() - began) / len(batch), 4)
-        outcomes = []
-        for job, (episode, why) in zip(batch, episodes, strict=True):
-            outcome = Outcome(
-                episode.episode_id, bool(episode.success_at_end), episode.n_frames, seconds, why, episode.group
-            )
-            parts.keep(self.part_of(job), episode, outcome)
-            outcomes.append(outcome)
-        return outcomes
+        return [
+            (e, Outcome(e.episode_id, bool(e.success_at_end), e.n_frames, seconds, why, e.group)) for e, why in episodes
+        ]
 
 
 def _digest(embodiment: str) -> dict[str, str]:
@@ -154,27 +160,46 @@ def require_mujoco() -> None:
 
 
 @cache
-def _ready(task: str, embodiment: str, make_policy: MakePolicy) -> tuple[Environments, Policy]:
+def _environments(simulator: str, task: str, embodiment: str) -> Any:
+    """Of this process."""
+    module = importlib.import_module(f"jaxeval.sim.mujoco.{'environment' if simulator == 'mujoco' else simulator}")
+    return module.Environments(load_mujoco_task(task), load_embodiment(embodiment))
+
+
+@cache
+def _policy(rollout: MuJoCo, variant: tuple[tuple[str, Any], ...]) -> Policy:
     """Of this process: planning a path once serves all of its batches."""
-    from jaxeval.sim.mujoco.environment import Environments
+    s = rollout.setting
+    options = s.options | dict(variant)
+    envs = _environments("mujoco", s.task, s.embodiment or DEFAULT_EMBODIMENT)
+    return make_policy(s.policy, world_of(envs, rollout.name), options)
 
-    t, e = load_mujoco_task(task), load_embodiment(embodiment)
-    return Environments(t, e), make_policy(t, e)
+
+def world_of(envs: Environments, simulator: str) -> World:
+    """Where a policy acts; the observation is that of one start."""
+    from jaxeval.sim.mujoco.environment import seen
+
+    task, embodiment = envs.task, envs.embodiment
+    first = seen(envs, envs.reset([episode_key(0, 0)], 1.0)).of(0)
+    low, high = (embodiment.action(x) for x in embodiment.joint_range[embodiment.actuated].T)
+    return World(task.name, simulator, embodiment.name, low, high, first, envs.layout, (task, embodiment))
 
 
-def run_batch(setting: Setting, batch: Sequence[Job]) -> list[tuple[Episode, str]]:
+def run_batch(rollout: MuJoCo, batch: Sequence[Job]) -> list[tuple[Episode, str]]:
     """Episodes of a batch as recorded and judged, each with why it failed ("" for a success)."""
-    from jaxeval.sim.mujoco.environment import run
-
-    envs, policy = _ready(setting.task, setting.embodiment, setting.make_policy)
-    keys = [episode_key(setting.seed, job.episode) for job in batch]
+    s = rollout.setting
+    envs = _environments(rollout.name, s.task, s.embodiment or DEFAULT_EMBODIMENT)
+    module = importlib.import_module(type(envs).__module__)
+    policies = [_policy(rollout, job.variant) for job in batch]
+    keys = [episode_key(s.seed, job.episode) for job in batch]
     speeds = np.array([job.speed for job in batch])
     told = np.array([job.speed if job.told_speed is None else job.told_speed for job in batch])
-    signals, actions = run(envs, [policy] * len(batch), keys, speeds, told)
-    return [
-        judged(episode_of(envs.task, envs.embodiment, s, a, setting=setting, job=job))
-        for s, a, job in zip(signals, actions, batch, strict=True)
+    run = module.record(envs, policies, keys, speeds, told, width=s.batch_n)
+    episodes = [
+        episode_of(envs.task, envs.embodiment, *rows, rollout=rollout, job=job)
+        for *rows, job in zip(run.signals, run.actions, run.observations, batch, strict=True)
     ]
+    return [judged(episode, envs.task, failed) for episode, failed in zip(episodes, run.failed, strict=True)]
 
 
 def episode_of(
@@ -182,8 +207,9 @@ def episode_of(
     embodiment: Embodiment,
     signals: Signals,
     actions: Float[np.ndarray, "T A"],
+    observation: Float[np.ndarray, "T O"],
     *,
-    setting: Setting,
+    rollout: MuJoCo,
     job: Job,
 ) -> Episode:
     """The Episode that a recorded run is, not yet judged: frame t is what action t led to, so the first action is NaN.
@@ -201,10 +227,8 @@ def episode_of(
     kept = {name: np.asarray(getattr(signals, name), float) for name in SIGNALS}
     kept = {name: x.reshape(rows, -1) if x.ndim > 1 else x for name, x in kept.items()}
     kept |= {"phase": signals.phase.astype(float), "told_speed": np.full(rows, told)}
-    if setting.observations:
-        from jaxeval.sim.mujoco.environment import observed
-
-        kept["observation"] = observed(task, embodiment, signals, np.nan_to_num(actions), told)
+    if rollout.setting.observations:
+        kept["observation"] = observation
     return Episode.of(
         poses=np.concatenate([np.stack([signals.object_pose, signals.hand_pose], axis=1), standing], axis=1),
         time_s=signals.time_s,
@@ -218,19 +242,20 @@ def episode_of(
         bodies=(thing, HAND, "receptacle", "table"),
         sub_task_names=task.schedule.names,
         joint_names=embodiment.joints,
-        episode_id=setting.id_of(job),
-        initial_condition_id=f"{initial_condition_id(task.name, setting.seed)}/episode={job.episode}",
+        episode_id=rollout.id_of(job),
+        initial_condition_id=rollout._start(job),
         initial_condition_hash=initial_condition_hash(
             signals.object_pose[:1], (thing,), joints=signals.joint_position[0]
         ),
-        group=setting.policy,
+        group=job.group or rollout.setting.policy_label,
         task=task.name,
-        source=f"MuJoCo {task.name} {embodiment.name}",
+        source=f"{'MuJoCo' if rollout.name == 'mujoco' else 'MJX'} {task.name} {embodiment.name}",
         attributes={
-            "policy": setting.policy,
+            "policy": rollout.setting.policy_label,
             "embodiment": embodiment.name,
-            "simulator": "mujoco",
+            "simulator": rollout.name,
             "told_speed": float(told),
+            **dict(job.variant),
         },
     )
 
@@ -252,15 +277,18 @@ def stage_signals(episode: Episode, thing: str) -> StageSignals:
     )
 
 
-def judged(episode: Episode) -> tuple[Episode, str]:
+def judged(episode: Episode, task: Task, failed: str = "") -> tuple[Episode, str]:
     """The episode with its success, and why it failed ("" for a success). It is judged as a store will hold it.
+
+    ``failed``: why the policy gave up, which is no success whatever came of it.
 
     ``success_at_end`` is the monitor's ``success``: what it asks of the end is asked of the last step.
     """
-    task = load_mujoco_task(episode.task)
     stages = stages_of(episode.prepared(), task)
-    success = bool(stages.success)
-    why = "" if success else sentence(int(stages.cause), int(stages.drop_phase), phases=task.schedule.names)
+    success = bool(stages.success) and not failed
+    why = (
+        failed if failed or success else sentence(int(stages.cause), int(stages.drop_phase), phases=task.schedule.names)
+    )
     return (
         replace(
             episode,

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.spatial.transform import Rotation
 
 from jaxeval.metrics.stages import StageSignals
+from jaxeval.policies.batch import Batch
 from jaxeval.policies.policy import Observation, Policy
 from jaxeval.sim.mujoco.embodiment import Embodiment
 from jaxeval.sim.mujoco.schedule import CONTROL_HZ
@@ -305,60 +306,89 @@ def _index(where: np.ndarray, what: int) -> int:
     return int(found[0]) if len(found) else -1
 
 
-def seen(envs: Environments, state: State, i: int) -> Observation:
-    """Episode ``i`` of a state as policies see it: privileged poses, and ``phase``, ``fraction``, ``speed`` as facts.
+def seen(envs: Environments, state: State) -> Observation:
+    """A state as policies see it: privileged poses, and ``phase``, ``fraction``, ``speed`` as facts.
 
-    ``speed`` is the one that the policy is told. Its ``vector``, what a learner sees, is ``state.observation[i]``.
+    ``speed`` is the one that the policy is told. Its ``vector``, what a learner sees, is ``state.observation``.
     """
-    s, e, thing = state.signals, envs.embodiment, envs.task.thing
+    s, thing, n = state.signals, envs.task.thing, len(state.speed)
     return Observation(
-        time_s=float(s.time_s[i]),
-        poses={thing.name: s.object_pose[i], "tcp": s.hand_pose[i]},
-        joints=s.joint_position[i],
-        joint_names=e.joints,
-        T_world_base=e.T_world_base,
-        gripper_width_m=float("nan"),
-        success=False,
-        robot=e.name,
+        time_s=s.time_s,
+        poses={thing.name: s.object_pose, "tcp": s.hand_pose},
+        joints=s.joint_position,
+        joint_names=envs.embodiment.joints,
+        T_world_base=np.broadcast_to(envs.embodiment.T_world_base, (n, 7)),
+        gripper_width_m=np.full(n, np.nan),
+        success=np.zeros(n, bool),
+        robot=envs.embodiment.name,
         control_hz=CONTROL_HZ,
-        half_size_m={thing.name: np.array(thing.size) / 2},
-        facts={
-            "phase": float(s.phase[i]),
-            "fraction": float(s.fraction[i]),
-            "speed": float(state.told_speed[i]),
-        },
-        vector=state.observation[i],
+        half_size_m={thing.name: np.broadcast_to(np.array(thing.size) / 2, (n, 3))},
+        facts={"phase": s.phase, "fraction": s.fraction, "speed": state.told_speed},
+        vector=state.observation,
+    )
+
+
+class Recorded(NamedTuple):
+    """Every episode to its own end, T rows each, row 0 after the reset."""
+
+    signals: list[Signals]
+    actions: list[Float[np.ndarray, "T A"]]
+    """Row t's is what led to it, NaN at 0."""
+    observations: list[Float[np.ndarray, "T O"]]
+    """What the policy saw, row by row."""
+    failed: list[str]
+    """Why the policy gave up or was not obeyed, "" for neither."""
+
+
+def record(
+    envs: Environments,
+    policy: Policy | Sequence[Policy],
+    keys: Sequence[Array],
+    speed: Any,
+    told_speed: Any = None,
+    *,
+    width: int | None = None,
+    each_step: Callable[[State], None] | None = None,
+) -> Recorded:
+    """Run every episode to its own end, by one policy or by one each.
+
+    ``width``: what a traced policy's batch is padded to. ``each_step`` is called with every state after the reset's.
+    """
+    state = envs.reset(keys, speed, told_speed)
+    n = len(keys)
+    batch = Batch(policy, n, width)
+    now = seen(envs, state)
+    batch.init(now, keys)
+    rows, actions, observations = [state.signals], [np.full_like(state.action, np.nan)], [state.observation]
+    ends, failed = state.steps_n + 1, np.zeros(n, int)
+    while not state.done.all():
+        action, info = batch.act(now, ~state.done)
+        failed = np.where((failed == 0) & ~state.done, info.failed, failed)
+        state = envs.step(state, action)
+        now = seen(envs, state)
+        rows.append(state.signals)
+        actions.append(state.action)
+        observations.append(state.observation)
+        if each_step is not None:
+            each_step(state)
+    columns = [np.stack([getattr(r, name) for r in rows], axis=1) for name in Signals._fields]
+    acted, looked = np.stack(actions, axis=1), np.stack(observations, axis=1)
+    return Recorded(
+        [Signals(*(c[i, : ends[i]] for c in columns)) for i in range(n)],
+        [acted[i, : ends[i]] for i in range(n)],
+        [looked[i, : ends[i]] for i in range(n)],
+        [batch.why(i, int(failed[i])) for i in range(n)],
     )
 
 
 def run(
     envs: Environments,
-    policies: Sequence[Policy],
+    policy: Policy | Sequence[Policy],
     keys: Sequence[Array],
     speed: Any,
     told_speed: Any = None,
-    *,
-    each_step: Callable[[State], None] | None = None,
+    **options: Any,
 ) -> tuple[list[Signals], list[Float[np.ndarray, "T A"]]]:
-    """Every episode to its own end: signals ``[T, ...]``, and actions, row t's being what led to it (NaN at 0).
-
-    ``each_step`` is called with every state after the reset's.
-    """
-    state = envs.reset(keys, speed, told_speed)
-    n = len(keys)
-    memory: list[Any] = [p.init(seen(envs, state, i), k) for i, (p, k) in enumerate(zip(policies, keys, strict=True))]
-    rows, actions = [state.signals], [np.full_like(state.action, np.nan)]
-    ends = state.steps_n + 1
-    while not state.done.all():
-        action = state.action.copy()
-        for i in np.flatnonzero(~state.done).tolist():
-            act = policies[i].act(memory[i], seen(envs, state, i))
-            action[i], memory[i] = act.action, act.state
-        state = envs.step(state, action)
-        rows.append(state.signals)
-        actions.append(state.action)
-        if each_step is not None:
-            each_step(state)
-    columns = [np.stack([getattr(r, name) for r in rows], axis=1) for name in Signals._fields]
-    told = np.stack(actions, axis=1)
-    return [Signals(*(c[i, : ends[i]] for c in columns)) for i in range(n)], [told[i, : ends[i]] for i in range(n)]
+    """Signals and actions of what `record` records."""
+    recorded = record(envs, policy, keys, speed, told_speed, **options)
+    return recorded.signals, recorded.actions

@@ -16,7 +16,7 @@ What differs from ``environment``, and why; the model itself is compiled from th
 - two boxes touch at 4 points at most, 8 in C; float32 unless ``jax_enable_x64`` is set.
 
 A row of signals takes one more evaluation of the dynamics than the physics steps have, as in C; steps and rows are one
-loop, so that the dynamics are compiled once. Unroll episodes with a scan (`rollout_of`) where compiling matters.
+loop, so that the dynamics are compiled once. Unroll episodes with a scan (`record`) where compiling matters.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from jaxeval import se3
-from jaxeval.policies.scripted.expert import Expert, ExpertState
+from jaxeval.policies.policy import Observation, Policy
 from jaxeval.sim.mujoco.embodiment import Embodiment
 from jaxeval.sim.mujoco.schedule import CONTROL_HZ
 from jaxeval.sim.mujoco.task import SUBSTEPS, Task
 from jaxeval.types import InputError
 
 if TYPE_CHECKING:
-    from jaxeval.sim.mujoco.environment import Signals
+    from jaxeval.sim.mujoco.environment import Recorded, Signals
 
 CONTACTS_KEPT_N = 16
 ITERATIONS, LINE_SEARCH = 8, 8
@@ -255,53 +255,121 @@ class Environments:
         }
 
 
-def run(
+def seen(envs: Environments, state: State) -> Observation:
+    """A state of one episode as policies see it; the same that ``environment.seen`` gives of many."""
+    s, thing = state.signals, envs.task.thing
+    dtype = state.qpos.dtype
+    return Observation(
+        time_s=s.time_s,
+        poses={thing.name: s.object_pose, "tcp": s.hand_pose},
+        joints=s.joint_position,
+        joint_names=envs.embodiment.joints,
+        T_world_base=jnp.asarray(envs.embodiment.T_world_base, dtype),
+        gripper_width_m=jnp.asarray(jnp.nan, dtype),
+        success=jnp.asarray(False),
+        robot=envs.embodiment.name,
+        control_hz=CONTROL_HZ,
+        half_size_m={thing.name: jnp.asarray(np.array(thing.size) / 2, dtype)},
+        facts={"phase": s.phase, "fraction": s.fraction, "speed": state.told_speed},
+        vector=state.observation,
+    )
+
+
+def record(
     envs: Environments,
-    expert: Expert,
+    policy: Policy | Sequence[Policy],
     keys: Sequence[Array],
     speed: Any,
     told_speed: Any = None,
     *,
+    width: int | None = None,
     steps_n: int | None = None,
-) -> tuple[list[Signals], list[Float[np.ndarray, "T A"]]]:
-    """Every episode of the expert to its own end, or its first ``steps_n`` control steps, as ``environment.run`` does.
+) -> Recorded:
+    """Every episode of a policy to its own end, or its first ``steps_n`` control steps, as ``environment.record`` does.
 
-    Signals are in JAX's precision.
+    Signals are in JAX's precision. The policy is scanned with the physics: one compiled program for `CHUNK` steps.
+
+    Raises:
+        InputError: the policy's ``act`` cannot be traced, or episodes have several policies.
     """
-    from jaxeval.sim.mujoco.environment import Signals
+    from jaxeval.sim.mujoco.environment import Recorded, Signals
 
+    several = [policy] if isinstance(policy, Policy) else list(policy)
+    policy = several[0]
+    if not policy.traceable or any(other is not policy for other in several):
+        raise InputError(
+            f"policy '{policy.name}' on MJX: expected one policy whose act JAX can trace; run it with simulator=mujoco"
+        )
+    n = len(keys)
+    keys = [*keys, *[keys[-1]] * ((width or n) - n)]
     starts = envs.starts(keys)
-    speeds = jnp.broadcast_to(jnp.asarray(speed, float), len(keys))
-    told = speeds if told_speed is None else jnp.broadcast_to(jnp.asarray(told_speed, float), len(keys))
-    plans = [expert.plan(pose, key) for pose, key in zip(starts[1], keys, strict=True)]
-    memory = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *plans)
-    state = jax.vmap(envs.before)(starts, speeds, told)
-    go_on = rollout_of(envs, expert)
-    rows: list[Signals] = []
-    actions: list[np.ndarray] = []
+    speeds = jnp.asarray(_padded(speed, n, len(keys)), float)
+    told = speeds if told_speed is None else jnp.asarray(_padded(told_speed, n, len(keys)), float)
+    state, memory = _begun(envs, policy, starts, keys, speeds, told)
+    go_on = _rollout_of(envs, policy)
+    rows: list[Any] = []
     ends = np.asarray(state.steps_n if steps_n is None else jnp.minimum(state.steps_n, steps_n)) + 1
     while len(rows) * CHUNK < ends.max():
-        (state, memory), (signals, action) = go_on(state, memory)
-        rows.append(jax.tree.map(np.asarray, signals))
-        actions.append(np.array(action))
-    columns = [np.concatenate(c) for c in zip(*rows, strict=True)]
-    taken = np.concatenate(actions)
+        (state, memory), made = go_on(state, memory)
+        rows.append(jax.tree.map(np.array, made))
+    signals, taken, looked, failed = jax.tree.map(lambda *x: np.concatenate(x), *rows)
     taken[0] = np.nan
-    signals = [Signals(*(c[:end, i] for c in columns)) for i, end in enumerate(ends)]
-    return signals, [taken[:end, i] for i, end in enumerate(ends)]
+    codes = [np.concatenate([failed[:end, i], [0]]) for i, end in enumerate(ends)]
+    words = [int(code[np.argmax(code != 0)]) for code in codes]
+    failures = policy.failures(None) if not policy.host else ()
+    return Recorded(
+        [Signals(*(c[:end, i] for c in signals)) for i, end in enumerate(ends[:n])],
+        [taken[:end, i] for i, end in enumerate(ends[:n])],
+        [looked[:end, i] for i, end in enumerate(ends[:n])],
+        ["" if not w else failures[w] if w < len(failures) else f"the policy gave up with code {w}" for w in words[:n]],
+    )
 
 
-def rollout_of(envs: Environments, expert: Expert) -> Any:
-    """``(state, memory) -> (state, memory), (signals, actions) [CHUNK, B, ...]``: the next `CHUNK` control steps."""
-    arm = np.array([envs.embodiment.joints.index(j) for j in expert.arm])
+def run(envs: Environments, policy: Policy, keys: Sequence[Array], speed: Any, told_speed: Any = None, **options: Any):
+    """Signals and actions of what `record` records."""
+    recorded = record(envs, policy, keys, speed, told_speed, **options)
+    return recorded.signals, recorded.actions
 
-    def one(carry: tuple[State, ExpertState], _: None) -> tuple[tuple[State, ExpertState], tuple[Signals, Array]]:
-        state, memory = carry
-        s = state.signals
-        with jax.numpy_rank_promotion("allow"):
-            action, then = expert.follow(memory, s.phase, s.fraction, s.joint_position[arm])
-        memory = jax.tree.map(lambda old, new: jnp.where(state.step >= 0, new, old), memory, then)
-        state = envs.step(state, action)
-        return (state, memory), (state.signals, state.action)
 
-    return jax.jit(lambda state, memory: jax.lax.scan(jax.vmap(one, in_axes=(0, None)), (state, memory), None, CHUNK))
+def _padded(x: Any, n: int, width: int) -> np.ndarray:
+    x = np.broadcast_to(np.asarray(x, float), (n,))
+    return np.concatenate([x, np.repeat(x[-1:], width - n)])
+
+
+def _begun(
+    envs: Environments, policy: Policy, starts: Start, keys: Sequence[Array], speeds: Array, told: Array
+) -> tuple[State, Any]:
+    """States before the reset, and the policy's memories of what the host sees after it."""
+    from jaxeval.sim.mujoco.environment import seen as seen_on_host
+
+    state = jax.vmap(envs.before)(starts, speeds, told)
+    first = seen_on_host(envs._host, envs._host.reset(keys, np.asarray(speeds, float), np.asarray(told, float)))
+    if policy.host:
+        plans = [policy.init(first.of(i), key) for i, key in enumerate(keys)]
+        return state, jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *plans)
+    init = jax.vmap(policy.init, in_axes=0, out_axes=policy.state_axes)
+    return state, init(jax.tree.map(jnp.asarray, first), jnp.stack(keys))
+
+
+def _rollout_of(envs: Environments, policy: Policy) -> Any:
+    """``(state, memory) -> (state, memory), rows [CHUNK, B, ...]``: the next `CHUNK` control steps.
+
+    Rows are signals, actions, observations and the policy's failures. Step -1 is the reset, at which nobody acts.
+    """
+    axes = policy.state_axes
+
+    def go(state: State, memory: Any) -> tuple[tuple[State, Any], tuple[Signals, Array, Array, Array]]:
+        def step(carry: tuple[State, Any], _: None) -> Any:
+            state, memory = carry
+            begun = state.step[0] >= 0  # all episodes of a batch start together
+            with jax.numpy_rank_promotion("allow"):
+                act = jax.vmap(policy.act, in_axes=(axes, 0), out_axes=(0, axes, 0))
+                action, then, info = act(memory, jax.vmap(lambda s: seen(envs, s))(state))
+            memory = jax.tree.map(lambda old, new: jnp.where(begun, new, old), memory, then)
+            failed = jnp.where(begun & ~state.done, info.failed, 0)
+            state = jax.vmap(envs.step)(state, action)
+            return (state, memory), (state.signals, state.action, state.observation, failed)
+
+        return jax.lax.scan(step, (state, memory), None, CHUNK)
+
+    return jax.jit(go)

@@ -19,7 +19,7 @@ from scipy.spatial.transform import RigidTransform, Rotation, Slerp
 from jaxeval.metrics.stages import StageGeometry
 from jaxeval.policies.policy import Policy, numpy_generator, random_policy
 from jaxeval.policies.scripted.arm import rigid
-from jaxeval.policies.scripted.expert import Chain, Expert, Leg, expert
+from jaxeval.policies.scripted.expert import Chain, Leg, expert
 from jaxeval.policies.scripted.handoff import SharedController
 from jaxeval.sim.mujoco.embodiment import HAND, PARCEL, SCENE, Embodiment
 from jaxeval.sim.mujoco.schedule import CONTROL_HZ, Schedule
@@ -181,7 +181,7 @@ class Task:
             legs.append(Leg(name, hand.get(name), closed, name.endswith("DWELL")))
         return tuple(legs)
 
-    def expert(self, embodiment: Embodiment) -> Expert:
+    def expert(self, embodiment: Embodiment) -> Policy:
         """The scripted expert of this task for that embodiment; InputError if its arm cannot reach the path."""
         e = embodiment
         chain, arm = self._chain(e)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jaxeval.policies.registry import loaded
 from jaxeval.sim.mujoco.task import Task
 from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
 from jaxeval.sim.mujoco.tasks.peg_insertion import PEG_INSERTION
@@ -17,7 +18,16 @@ def mujoco_task_names() -> list[str]:
 
 
 def load_mujoco_task(name: str) -> Task:
-    """The task of that name; InputError lists those there are."""
+    """The task of that name, or of one's own: ``package.module:TASK``. InputError lists those there are."""
+    module, colon, attribute = name.partition(":")
+    if colon:
+        task = loaded(module, attribute, f"task '{name}'")
+        if not isinstance(task, Task):
+            raise InputError(f"task '{name}': it is a {type(task).__name__}; expected a jaxeval.sim.mujoco.task.Task")
+        return task
     if name not in TASKS:
-        raise InputError(f"task '{name}': there is none on MuJoCo; expected one of {', '.join(mujoco_task_names())}")
+        raise InputError(
+            f"task '{name}': there is none on MuJoCo; expected one of {', '.join(mujoco_task_names())}, or "
+            "package.module:TASK of your own; choose one of these"
+        )
     return TASKS[name]
