@@ -86,7 +86,7 @@ def on_host(embodiment: Embodiment, at: Gripped, n: int, threads_n: int, steps_n
 
 def network(world: World, width: int = 256) -> Policy:
     """An MLP of three layers with random weights: what a small learner costs."""
-    sizes = [len(world.observation.vector), width, width, width, world.actions_n]
+    sizes = [max(part.stop for part in world.layout.values()), width, width, width, world.actions_n]
     keys = jax.random.split(jax.random.key(0), len(sizes) - 1)
     layers = [jax.random.normal(k, s) / s[0] ** 0.5 for k, s in zip(keys, pairwise(sizes), strict=True)]
 
