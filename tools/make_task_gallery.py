@@ -69,7 +69,7 @@ SHOTS: dict[str, Shot] = {
 # ----------------------------------------------------------------------------------------------------------- pictures
 
 
-def play(envs: Any, task: str) -> Iterator[str]:
+def play(envs: Any, task: str) -> Iterator[Any]:
     """Run the task's oracle once; the label of every frame as it stands, the first one's too."""
     policy = oracle_of(task)
     seen = envs.reset([SEED]).of(0)

@@ -73,7 +73,8 @@ def policy_named(name: str, simulator: str) -> tuple[Factory, dict[str, Any]]:
         raise InputError(
             f"policy '{name}': {attribute} is a {type(factory).__name__}; expected a function make(world, **options)"
         )
-    return factory, dict(named.options)
+    make: Any = factory
+    return make, dict(named.options)
 
 
 def loaded(module_name: str, attribute: str, what: str) -> Any:

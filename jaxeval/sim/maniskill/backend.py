@@ -48,7 +48,7 @@ class ManiSkill:
 
     @property
     def robot(self) -> str:
-        """The robot: the one set, or the environment's own."""
+        """The robot: the one set, or the environment's own; empty where only the environment knows."""
         return self.setting.embodiment or self._scenery().robot
 
     def check(self) -> ManiSkill:
@@ -252,7 +252,7 @@ def episode_of(trace: Trace, job: Job, simulator: ManiSkill) -> Episode:
     ``embodiment`` (the robot), ``simulator``, and what the job varies (``tilt_deg``, ``fault``).
     """
     seen, first, setting = trace.seen, trace.seen[0], simulator.setting
-    env_id = scenery(setting.task, simulator.robot, setting.env_id).env_id
+    env_id = scenery(setting.task, setting.embodiment, setting.env_id).env_id
     bodies = tuple(first.poses)
     movable = tuple(b for b in bodies if b in first.half_size_m and b != "table")
     labels = tuple(dict.fromkeys(trace.labels))
@@ -283,7 +283,7 @@ def episode_of(trace: Trace, job: Job, simulator: ManiSkill) -> Episode:
         source=f"ManiSkill {env_id}",
         attributes={
             "policy": setting.policy_label,
-            "embodiment": simulator.robot,
+            "embodiment": first.robot,
             "simulator": "maniskill",
             **dict(job.variant),
         },

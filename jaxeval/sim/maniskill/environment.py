@@ -8,6 +8,7 @@ articulation but the robot's own (its joints tell those) and the ground; sizes c
 from __future__ import annotations
 
 import importlib
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,10 +32,10 @@ class Scenery:
     """What an environment has besides its actors. Functions take the unwrapped environment.
 
     ``frames``: further poses by name (sapien's batched Pose). ``facts``: lengths by name, [B] or scalar.
-    ``module``: where the environment is registered, if ManiSkill does not bring it. ``own``: for robots that need a
-    layout of their own, the environment that has it, and where that is registered. ``steps_n`` and ``hold_s``: an
-    episode whose policy does not say that it is over ends after so many control steps, or when the environment has
-    said success for so long.
+    ``robot`` is empty where it is the environment's own choice. ``module``: where the environment is registered, if
+    ManiSkill does not bring it. ``own``: for robots that need a layout of their own, the environment that has it, and
+    where that is registered. ``steps_n`` and ``hold_s``: an episode whose policy does not say that it is over ends
+    after ``steps_n`` control steps, or when the environment has said success for ``hold_s`` seconds.
     """
 
     env_id: str
@@ -135,7 +136,7 @@ class Environments:
                 control_mode="pd_joint_pos",
                 sim_backend={"cpu": "physx_cpu", "gpu": "physx_cuda"}[backend],
                 render_backend="cpu" if self.renders else "none",
-                robot_uids=self.robot,
+                **({"robot_uids": self.robot} if self.robot else {}),
                 reconfiguration_freq=0,  # `reset` asks for it
                 max_episode_steps=ROUNDS_N,
             ).unwrapped
@@ -143,6 +144,7 @@ class Environments:
             if self.renders:
                 raise InputError(f"{NO_VULKAN} ({_first_line(error)})") from error
             raise
+        self.robot = self.robot or self.env.agent.uid
         self._steps = 0
 
     def reset(self, seeds: Sequence[int], *, loose: Sequence[str] = ()) -> Observation:
@@ -266,7 +268,7 @@ def scenery(task: str, robot: str | None = None, env_id: str = "") -> Scenery:
     """
     if env_id:
         module, _, name = env_id.rpartition(":")
-        return Scenery(name, robot or SCENES[task].robot if task in SCENES else robot or "panda", module=module)
+        return Scenery(name, robot or "", module=module)
     if task not in SCENES:
         raise InputError(
             f"task '{task}': no environment; expected one of {', '.join(SCENES)}; choose one of these, or name an "
@@ -308,6 +310,7 @@ def _gymnasium(renders: bool, module: str) -> Any:
         import mani_skill.envs  # noqa: F401  (registers the environments)
     except ImportError as error:
         raise InputError(f"mani_skill: it cannot be imported ({_first_line(error)}); {NOT_INSTALLED}") from error
+    logging.getLogger("mani_skill").setLevel(logging.ERROR)  # its warnings are about its own robots' first poses
     from jaxeval.sim.maniskill.stand_in import renderer_is_gone, without_renderer
 
     if not renders:
