@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
+from jaxeval.linalg import safe_norm
 from jaxeval.types import InputError, Predicate, TaskSpec, one_of
 
 Margin = Float[Array, " T"]
@@ -104,7 +105,7 @@ def _began(s: Signals) -> Int[Array, ""]:
 def _moved(track: Float[Array, "T 7"], s: Signals, window_s: float) -> tuple[Float[Array, " T"], Bool[Array, " T"]]:
     """Metres between each frame's position and the one a window earlier."""
     index, reaches = _earlier(s, window_s)
-    return jax.vmap(se3.safe_norm)(track[:, 4:] - track[index, 4:]), reaches
+    return safe_norm(track[:, 4:] - track[index, 4:]), reaches
 
 
 def _when(applies: Bool[Array, " T"], margin: Margin) -> Margin:
@@ -147,7 +148,7 @@ def _distance(p: Predicate, f: Frames, s: Signals) -> Float[Array, " T"]:
     axes = jnp.asarray([float(axis in p.axes) for axis in "xyz"], s.poses.dtype)
     position = _position_in(f.of(s, p.body), f.of(s, p.other))
     offset = jnp.asarray(p.offset_m, s.poses.dtype)
-    return jax.vmap(lambda x: se3.safe_norm((x - offset) * axes))(position)
+    return jax.vmap(lambda x: safe_norm((x - offset) * axes))(position)
 
 
 def _near(p: Predicate, f: Frames, s: Signals) -> Margin:
@@ -182,7 +183,7 @@ def _moving(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The body is ``value`` m from where it was when the sub-task began (in the support's frame)."""
     position = _position_in(f.of(s, p.body), f.of(s, p.other or f.support))
     origin = position[_began(s)]
-    return jax.vmap(lambda x: se3.safe_norm(x - origin))(position) - p.value
+    return jax.vmap(lambda x: safe_norm(x - origin))(position) - p.value
 
 
 def _at_rest(p: Predicate, f: Frames, s: Signals) -> Margin:

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import align, se3
+from jaxeval.linalg import conjugate, cross, product, rotated, rotation_rows
 from jaxeval.metrics import geometric
 from jaxeval.metrics.geometric import Constraints, GeometricParams, PairGroup
 from jaxeval.metrics.visibility import (
@@ -389,11 +390,11 @@ def _z_group(
     def error(a: Parts, b: Parts) -> tuple[Parts, Parts]:
         if group.symmetry_b.kind != "none" or group.symmetry_a.kind == "discrete":
             return _error(a, b, nominal[index][:, slot], scale[index], group)
-        q_bn = _product(b[:4], tuple(row(c) for c in range(4)))
-        t = _minus(_turned_back(q_bn, _minus(a[4:], b[4:])), tuple(row(c) for c in range(4, 7)))
+        q_bn = product(b[:4], tuple(row(c) for c in range(4)))
+        t = _minus(rotated(conjugate(q_bn), _minus(a[4:], b[4:])), tuple(row(c) for c in range(4, 7)))
         if group.symmetry_a.kind == "all":
             return (), t
-        q = _product(_conjugate(q_bn), a[:4])
+        q = product(conjugate(q_bn), a[:4])
         return (_unspun(q, scale[index], group.symmetry_a) if group.symmetry_a.kind == "spin" else q), t
 
     q, t = stage(error, *stage(both, poses))
@@ -431,35 +432,6 @@ def _minus(x: Parts, y: Parts) -> Parts:
     return tuple(i - j for i, j in zip(x, y, strict=True))
 
 
-def _conjugate(q: Parts) -> Parts:
-    return (q[0], -q[1], -q[2], -q[3])
-
-
-def _product(p: Parts, q: Parts) -> Parts:
-    """Hamilton product, wxyz."""
-    a, b, c, d = p
-    w, x, y, z = q
-    return (
-        a * w - b * x - c * y - d * z,
-        a * x + b * w + c * z - d * y,
-        a * y - b * z + c * w + d * x,
-        a * z + b * y - c * x + d * w,
-    )
-
-
-def _cross(a: Parts, b: Parts) -> Parts:
-    return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
-
-
-def _turned_back(q: Parts, x: Parts) -> Parts:
-    """``q^* x q``: x turned by the inverse of q (of squared length, off the unit sphere, as jaxlie's)."""
-    w, v = q[0], q[1:]
-    along = 2.0 * (v[0] * x[0] + v[1] * x[1] + v[2] * x[2])
-    same = w * w - (v[0] * v[0] + v[1] * v[1] + v[2] * v[2])
-    side = _cross(v, x)
-    return tuple(same * x[i] + along * v[i] - 2.0 * w * side[i] for i in range(3))
-
-
 def _log(q: Parts, t: Parts, *, kind: str) -> tuple[Parts, Parts]:
     """(rho, phi) of the pose (q, t), the short way round: ``se3.log`` or ``se3.log_decoupled``, without a branch.
 
@@ -481,8 +453,8 @@ def _log(q: Parts, t: Parts, *, kind: str) -> tuple[Parts, Parts]:
     if kind != "se3_log":
         return t, phi
     second = (1.0 + 2.0 * R * w * u) / (16.0 * A * A)
-    once = _cross(phi, t)
-    twice = _cross(phi, once)
+    once = cross(phi, t)
+    twice = cross(phi, once)
     return tuple(t[i] - 0.5 * once[i] + second * twice[i] for i in range(3)), phi
 
 
@@ -522,12 +494,7 @@ def _unspun(q: Parts, scale: Float[Array, "U 3 3"], symmetry: Symmetry) -> Parts
     u = [float(c) for c in np.asarray(symmetry.axis, np.float64) / np.linalg.norm(symmetry.axis)]
     moment = jax.vmap(se3._moment)(scale.astype(q[0].dtype))  # pyright: ignore[reportPrivateUsage]
     w, x, y, z = q
-    length = w * w + x * x + y * y + z * z
-    R = (
-        (length - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
-        (2 * (x * y + w * z), length - 2 * (x * x + z * z), 2 * (y * z - w * x)),
-        (2 * (x * z - w * y), 2 * (y * z + w * x), length - 2 * (x * x + y * y)),
-    )
+    R = rotation_rows(q, square=w * w + x * x + y * y + z * z)
     M = [[sum(moment[:, i, k, None] * R[k][j] for k in range(3)) for j in range(3)] for i in range(3)]
     sine = u[0] * (M[1][2] - M[2][1]) + u[1] * (M[2][0] - M[0][2]) + u[2] * (M[0][1] - M[1][0])
     along = sum(u[i] * M[i][j] * u[j] for i in range(3) for j in range(3))
@@ -535,4 +502,4 @@ def _unspun(q: Parts, scale: Float[Array, "U 3 3"], symmetry: Symmetry) -> Parts
     flat = sine**2 + cosine**2 < 1e-20  # every turn is as good: none, and no gradient (atan2(0, 0) has none)
     angle = jnp.arctan2(jnp.where(flat, 0.0, sine), jnp.where(flat, 1.0, cosine))
     half_sine = jnp.sin(angle / 2)
-    return _product(q, (jnp.cos(angle / 2), u[0] * half_sine, u[1] * half_sine, u[2] * half_sine))
+    return product(q, (jnp.cos(angle / 2), u[0] * half_sine, u[1] * half_sine, u[2] * half_sine))

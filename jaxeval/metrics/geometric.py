@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import align, se3
+from jaxeval.linalg import eigh_small
 from jaxeval.metrics.pairs import PairGroup as PairGroup
 from jaxeval.metrics.pairs import over_pairs as over_pairs
 from jaxeval.metrics.pairs import pair_groups as pair_groups
@@ -238,13 +239,13 @@ def _axes_of_spread(
     With P the projector on the floored block, the eigenvectors of P diag(1..6) P span it in one way only; the other
     directions keep their own, pushed behind by distinct large eigenvalues.
     """
-    values, vectors = se3.eigh_small(covariance + free)  # 1 m^2 along free directions: far above any threshold
+    values, vectors = eigh_small(covariance + free)  # 1 m^2 along free directions: far above any threshold
     sigma = jnp.sqrt(jnp.maximum(values, 0.0))
     floored = sigma <= sigma_0_m
     P = (vectors * floored[None]) @ vectors.T
     ranks = jnp.where(floored, 0.0, 100.0 * (1.0 + jnp.arange(6)))
     canonical = P @ jnp.diag(jnp.arange(1.0, 7.0, dtype=P.dtype)) @ P + (vectors * ranks[None]) @ vectors.T
-    _, directions = se3.eigh_small(canonical)
+    _, directions = eigh_small(canonical)
     return jax.lax.stop_gradient(directions), jax.lax.stop_gradient(sigma)
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxeval.linalg import divisor, orthonormal, solve_lower, solve_lower_transposed
 from jaxeval.types import pytree
 
 STATUS_CLOSURE, STATUS_NO_CLOSURE, STATUS_DEGENERATE, STATUS_INPUT = 0, 1, 2, 3
@@ -129,7 +130,7 @@ def grasp_margin(W: Float[Array, "W 6"], valid: Bool[Array, " W"], *, starts_n: 
     frozen = jax.lax.stop_gradient(jnp.where(valid[:, None] & finite, W, 0.0))
     tol = _tolerances(frozen.dtype)
     count = jnp.sum(valid).astype(frozen.dtype)
-    Q, L, rank = _orthonormal(frozen, tol.rank)
+    Q, L, rank = orthonormal(frozen, tolerance=tol.rank)
     walks = _walk(Q, L, starts_n, tol)
 
     length2 = jnp.where(walks.open, -jnp.inf, jnp.sum(walks.y * walks.y, axis=0))
@@ -148,18 +149,18 @@ def grasp_margin(W: Float[Array, "W 6"], valid: Bool[Array, " W"], *, starts_n: 
     closure = (rank == 6) & ~walks.open[0] & proved & (count * weight > tol.closure)
     weight = jnp.where(closure, weight, 0.0)
     alpha = weight * (valid.astype(Q.dtype) + rows.T @ multipliers)
-    weight_slope = weight * alpha[:, None] * _back(L, vertex)[None]
+    weight_slope = weight * alpha[:, None] * solve_lower_transposed(L, vertex)[None]
 
     # The longest vertex, solved again without the perturbation.
     rows, inverse = rows_of[1], inverse_of[1]
-    y = _back(L, inverse @ jnp.ones(6, Q.dtype))
+    y = solve_lower_transposed(L, inverse @ jnp.ones(6, Q.dtype))
     reach, rough = jnp.max(frozen @ y), jnp.take(walks.y, best, axis=1)
     polished = jnp.isfinite(reach) & (reach < 1.0 + tol.rank)
     y = jnp.where(polished, y, rough)
     size = jnp.sqrt(jnp.sum(y * y))
-    inside = jnp.max(frozen @ y) / jnp.where(size > 0, size, 1.0)
-    towards = y / jnp.where(size > 0, size, 1.0)
-    shares = rows.T @ (inverse.T @ _forward(L, towards)) * inside
+    inside = jnp.max(frozen @ y) / divisor(size)
+    towards = y / divisor(size)
+    shares = rows.T @ (inverse.T @ solve_lower(L, towards)) * inside
     shares = jnp.where(
         polished & jnp.all(jnp.isfinite(shares)), shares, _one_hot(jnp.argmax(frozen @ y), W.shape[0]).astype(Q.dtype)
     )
@@ -275,46 +276,6 @@ class _Tolerances(NamedTuple):
 def _tolerances(dtype: np.dtype) -> _Tolerances:
     wide = dtype == jnp.float64
     return _Tolerances(1e-10, 1e-9, 1e-11, 1e-7) if wide else _Tolerances(1e-5, 3e-5, 1e-6, 1e-4)
-
-
-def _orthonormal(W: Float[Array, "W 6"], tol: float) -> tuple[Float[Array, "W 6"], Float[Array, "6 6"], Int[Array, ""]]:
-    """(Q, L, rank) with ``W = Q L^T``, orthonormal columns of Q, L lower triangular, by Gram and Schmidt, twice.
-
-    A component that the ones before it explain gets a column of zeros and 1 on the diagonal.
-    """
-    columns: list[Array] = []
-    L = jnp.eye(6, dtype=W.dtype)
-    rank = jnp.zeros((), jnp.int32)
-    for k in range(6):
-        v = W[:, k]
-        whole = jnp.sqrt(jnp.sum(v * v))
-        for _ in range(2):
-            for j, q in enumerate(columns):
-                along = jnp.sum(q * v)
-                v = v - along * q
-                L = L.at[k, j].add(along)
-        length = jnp.sqrt(jnp.sum(v * v))
-        new = length > tol * whole
-        columns.append(jnp.where(new, v / jnp.where(new, length, 1.0), 0.0))
-        L = L.at[k, k].set(jnp.where(new, length, 1.0))
-        rank = rank + new
-    return jnp.stack(columns, axis=1), L, rank
-
-
-def _back(L: Float[Array, "6 6"], x: Float[Array, "6 ..."]) -> Float[Array, "6 ..."]:
-    """``L^-T x``, for many x at once along the axes that follow."""
-    out: list[Array] = []
-    for k in reversed(range(6)):
-        out.insert(0, (x[k] - sum(L[k + 1 + j, k] * o for j, o in enumerate(out))) / L[k, k])
-    return jnp.stack(out)
-
-
-def _forward(L: Float[Array, "6 6"], x: Float[Array, "6"]) -> Float[Array, "6"]:
-    """``L^-1 x``."""
-    out: list[Array] = []
-    for k in range(6):
-        out.append((x[k] - sum(L[k, j] * o for j, o in enumerate(out))) / L[k, k])
-    return jnp.stack(out)
 
 
 def _basis(Q: Float[Array, "W 6"], active: Int[Array, "6"]) -> tuple[Float[Array, "6 W"], Float[Array, "6 6"]]:
@@ -439,7 +400,7 @@ def _walk(Q: Float[Array, "W 6"], L: Float[Array, "6 6"], starts_n: int, tol: _T
 
     w = _Walks(
         rates=-jnp.sum(Q[:, :, None, None] * bases[None], axis=1),
-        edges=_back(L, bases),
+        edges=solve_lower_transposed(L, bases),
         slopes=jnp.sum(total[:, None, None] * bases, axis=0),
         slack=jnp.broadcast_to(jnp.asarray(nudge, dtype), (n, starts_n)),
         y=jnp.zeros((6, starts_n), dtype),
@@ -538,6 +499,6 @@ def _nearest(
                   jnp.int32(-1), jnp.zeros((), dtype), jnp.any(valid))  # fmt: skip
     _, s = jax.lax.while_loop(lambda c: (c[0] < STEPS_N) & c[1].going, step, (jnp.int32(0), start))
     length = jnp.sqrt(jnp.sum(s.y * s.y))
-    away = -s.y / jnp.where(length > 0, length, 1.0)
+    away = -s.y / divisor(length)
     share = s.multipliers / jnp.maximum(jnp.sum(s.multipliers), jnp.finfo(dtype).tiny)
     return away, jnp.sum(jnp.where(s.rows[:, None] == jnp.arange(n)[None], share[:, None], 0.0), axis=0)

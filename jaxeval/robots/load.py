@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from jaxeval.linalg import rotation_rows
 from jaxeval.robots.model import Robot
 from jaxeval.types import InputError
 
@@ -278,14 +279,7 @@ def _mjcf(path: Path, base_link: str, tip_link: str) -> list[Step]:
 
 
 def _of_quaternion(wxyz: np.ndarray) -> np.ndarray:
-    w, x, y, z = np.asarray(wxyz, float) / np.linalg.norm(wxyz)
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
+    return np.array(rotation_rows(np.asarray(wxyz, float) / np.linalg.norm(wxyz)))
 
 
 def _expect(path: Path, what: str, name: str, known: set[str]) -> str:

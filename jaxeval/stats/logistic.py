@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from jaxeval.linalg import divisor
 from jaxeval.stats.estimate import Scalar, Status, is_level, status_of
 from jaxeval.stats.proportions import normal_quantile
 
@@ -68,7 +69,7 @@ def logistic_fit(features: Features, success: Truth, valid: Truth | None = None,
     )
     x = jnp.where(keep[:, None] & jnp.isfinite(x), x, 0.0)
     middle, size = _moments(x, keep)
-    z = jnp.where(keep[:, None], (x - middle[None]) / jnp.where(size > 0, size, 1.0)[None], 0.0)
+    z = jnp.where(keep[:, None], (x - middle[None]) / divisor(size)[None], 0.0)
     weight, y = keep.astype(x.dtype), won.astype(x.dtype)
 
     def likelihood(eta: Array) -> Array:
@@ -106,7 +107,7 @@ def logistic_fit(features: Features, success: Truth, valid: Truth | None = None,
     apart = (last > NOT_YET) | (least < 64 * digits) | jnp.any(size <= 0) | ~jnp.isfinite(last)
     status = jnp.where((status == Status.OK.code) & apart, Status.DEGENERATE.code, status)
 
-    scale = jnp.where(size > 0, size, 1.0)
+    scale = divisor(size)
     slopes = b / scale
     at = mean + middle / scale  # the weighted mean in units of z, from the features' own origin
     variance0 = 1 / total + at @ inverse @ at
@@ -140,7 +141,7 @@ def standardised(features: Features, valid: Truth | None = None) -> Float[Array,
     x = jnp.asarray(features, float)
     keep = jnp.ones(len(x), bool) if valid is None else jnp.asarray(valid)
     middle, size = _moments(x, keep)
-    return jnp.where(keep[:, None], (x - middle[None]) / jnp.where(size > 0, size, 1.0)[None], 0.0)
+    return jnp.where(keep[:, None], (x - middle[None]) / divisor(size)[None], 0.0)
 
 
 def dummies(codes: Codes, *, levels_n: int) -> Float[Array, "N L"]:
@@ -158,7 +159,7 @@ def _moments(x: Array, keep: Array) -> tuple[Array, Array]:
     mean = jnp.sum(jnp.where(each, x / n, 0.0), axis=0)
     off = jnp.where(each, x - mean[None], 0.0)
     most = jnp.max(jnp.abs(off), axis=0, initial=0.0)
-    unit = jnp.where(most > 0, most, 1.0)  # so that no square overflows or vanishes
+    unit = divisor(most)  # so that no square overflows or vanishes
     size = unit * jnp.sqrt(jnp.sum((off / unit[None]) ** 2, axis=0) / n)
     high, low = (
         of(jnp.where(each, x, start), axis=0, initial=start) for of, start in ((jnp.max, -jnp.inf), (jnp.min, jnp.inf))
@@ -174,7 +175,7 @@ def _inverse(H: Float[Array, "D D"]) -> tuple[Float[Array, "D D"], Float[Array, 
     for k in range(D):
         pivot = A[k, k]
         least = jnp.minimum(least, pivot)
-        column = A[:, k] / jnp.where(pivot > 0, pivot, 1.0)
+        column = A[:, k] / divisor(pivot)
         swept = A - column[:, None] * A[k][None]
-        A = swept.at[k].set(column).at[:, k].set(column).at[k, k].set(-1 / jnp.where(pivot > 0, pivot, 1.0))
+        A = swept.at[k].set(column).at[:, k].set(column).at[k, k].set(-1 / divisor(pivot))
     return -A / (size[:, None] * size[None]), least
