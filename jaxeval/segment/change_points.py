@@ -24,6 +24,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jaxeval.io.poses import inverse_turn, position_in, turned
 from jaxeval.types import IDENTITY_POSE, Episode, InputError
 
 
@@ -96,26 +97,13 @@ class ChangePoints:
 # ------------------------------------------------------------------------------------------------- one demonstration
 
 
-def rotate(wxyz: Float[np.ndarray, "... 4"], v: Float[np.ndarray, "... 3"]) -> Float[np.ndarray, "... 3"]:
-    """``v`` turned by unit quaternions."""
-    u = wxyz[..., 1:]
-    return v + 2 * np.cross(u, np.cross(u, v) + wxyz[..., :1] * v)
-
-
-def position_in(T_w_a: Float[np.ndarray, "... 7"], T_w_b: Float[np.ndarray, "... 7"]) -> Float[np.ndarray, "... 3"]:
-    """Position of a in b's frame."""
-    inverse = T_w_b[..., :4] * np.array([1.0, -1.0, -1.0, -1.0])
-    return rotate(inverse, T_w_a[..., 4:] - T_w_b[..., 4:])
-
-
 def tripod(
     T_w_a: Float[np.ndarray, "T 7"], T_w_b: Float[np.ndarray, "T 7"], lever_m: float
 ) -> Float[np.ndarray, "T 12"]:
     """Four points of a in b's frame: its origin and ``lever_m`` along each axis; turning in place moves them."""
     points = np.concatenate([np.zeros((1, 3)), lever_m * np.eye(3)])
-    inverse = T_w_b[:, None, :4] * np.array([1.0, -1.0, -1.0, -1.0])
-    in_world = T_w_a[:, None, 4:] + rotate(T_w_a[:, None, :4], points[None])
-    return rotate(inverse, in_world - T_w_b[:, None, 4:]).reshape(len(T_w_a), 12)
+    in_world = T_w_a[:, None, 4:] + turned(T_w_a[:, None, :4], points[None])
+    return turned(inverse_turn(T_w_b[:, None, :4]), in_world - T_w_b[:, None, 4:]).reshape(len(T_w_a), 12)
 
 
 def _apart(a: Float[np.ndarray, "... 12"], b: Float[np.ndarray, "... 12"]) -> np.ndarray | np.floating:

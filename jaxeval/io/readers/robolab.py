@@ -23,7 +23,7 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.io.findings import FileFindings
 from jaxeval.io.initial_condition import initial_condition_id, task_name
-from jaxeval.io.kinematics import composed
+from jaxeval.io.poses import composed
 from jaxeval.io.readers.hdf5 import HDF5_FINDINGS, Node, holds, opened, rate_hz, read_each
 from jaxeval.io.readers.recordings import wxyz_xyz
 from jaxeval.io.readers.robomimic import demos, has_scene_states
