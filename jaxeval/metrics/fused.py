@@ -150,66 +150,24 @@ def quality_by_tables(
         .astype(poses.dtype)
         for g in _groups(reference, bodies)
     )
-    z_0 = made.z_0.astype(poses.dtype)
-
     frames = alignment.bins >= 0
-    pinned, terminal = geometric.pinned_pairs(made.found)
-    J = len(reference.pairs)
-
-    def look(valid: Bool[Array, "T N"] | None, bins: Int[Array, " T"]) -> Visibility:
-        return visibility(
-            valid, bins, pinned, terminal, pairs=reference.pairs, use=use, bodies=bodies,
-            coverage_min=params.coverage_min, dtype=poses.dtype,
-        )  # fmt: skip
-
-    seen = jax.vmap(lambda b: look(None, b))(alignment.bins) if valid is None else jax.vmap(look)(valid, alignment.bins)
+    seen = _seen(valid, alignment.bins, made, reference, params, use, bodies, poses.dtype)
     there = jnp.broadcast_to(frames[..., None], poses.shape[:3]) if valid is None else valid & frames[..., None]
-
-    # terminal gate: z of each pair that it judges, at the last frame in which the episode shows it
-    gated = tuple(j for j in use if ends_in(reference.pairs, use)[j])
-    by_pair = jnp.zeros((B, J, 6), poses.dtype)
-    episode = jnp.arange(B)
-    if gated:
-        last = jnp.concatenate([seen.last[:, j] for j in gated])
-        row = jnp.tile(episode, len(gated))
-        z_last = jnp.stack(
-            _z(
-                poses[row, last], there[row, last], alignment.bins[row, last], flat, reference.nominal, reference.scale,
-                reference, bodies,
-            ),
-            axis=-1,
-        ).reshape(len(use), len(gated), B, 6)  # fmt: skip
-        for g, j in enumerate(gated):
-            by_pair = by_pair.at[:, j].set(z_last[use.index(j), g])
+    z_last = _terminal_z(poses, there, alignment.bins, seen.last, flat, reference, use, bodies)
     gate_code, gate_index = jax.vmap(
         lambda z, a, s: geometric.terminal_gate(z, made.found, made.limit, a, s, reference, use)
-    )(by_pair, alignment, success)
+    )(z_last, alignment, success)
 
-    costs = _costs(reference, params, bodies)
+    costs, z_0 = _costs(reference, params, bodies), made.z_0.astype(poses.dtype)
     flattened = (
         poses.reshape(B * T, *poses.shape[2:]), there.reshape(B * T, there.shape[2]), alignment.bins.reshape(B * T),
     )  # fmt: skip
-    cost = jnp.swapaxes(
-        _in_chunks(lambda x: costs(*x, flat, z_0, reference.nominal, reference.scale), flattened).reshape(
-            len(use), B, T
-        ),
-        0,
-        1,
-    )
+    cost = _in_chunks(lambda x: costs(*x, flat, z_0, reference.nominal, reference.scale), flattened)
+    cost = jnp.swapaxes(cost.reshape(len(use), B, T), 0, 1)
     pairs_seen = seen.pairs[:, np.asarray(use, np.int32)]
-    slot = jnp.maximum(alignment.bins, 0)
-    all_n = jnp.sum(made.pinned_n, axis=0).astype(jnp.int32).at[slot].get(mode="promise_in_bounds")
-
-    def seen_n() -> Int[Array, "B T"]:
-        n = all_n
-        for u in range(len(use)):
-            pinned_n = made.pinned_n[u].astype(jnp.int32).at[slot].get(mode="promise_in_bounds")
-            n = n - jnp.where(pairs_seen[:, u], 0, pinned_n)
-        return n
-
-    n = jax.lax.cond(jnp.all(pairs_seen | ~frames[:, None]), lambda: jnp.where(frames, all_n, 0), seen_n)
+    n, all_n = _pinned_n(made.pinned_n, alignment.bins, pairs_seen)
     share = 1.0 / jnp.maximum(n, 1).astype(poses.dtype)
-    frame_pair_cost = _spread(jnp.where(pairs_seen, cost * share[:, None], 0.0), use, J)
+    frame_pair_cost = _spread(jnp.where(pairs_seen, cost * share[:, None], 0.0), use, len(reference.pairs))
 
     def summary(
         cost: Float[Array, "J T"], n: Int[Array, " T"], judged: Bool[Array, " T"], bins: Int[Array, " T"],
@@ -238,6 +196,73 @@ def quality_by_tables(
         worst_sub_task=made_of.worst_sub_task,
         frame_pair_cost=frame_pair_cost,
     )
+
+
+def _seen(
+    valid: Bool[Array, "B T N"] | None,
+    bins: Int[Array, "B T"],
+    made: Tables,
+    reference: Reference,
+    params: GeometricParams,
+    use: tuple[int, ...],
+    bodies: tuple[str, ...],
+    dtype: Any,
+) -> Visibility:
+    """What of every episode was seen, with a leading episode axis."""
+    pinned, terminal = geometric.pinned_pairs(made.found)
+
+    def look(valid: Bool[Array, "T N"] | None, bins: Int[Array, " T"]) -> Visibility:
+        return visibility(
+            valid, bins, pinned, terminal, pairs=reference.pairs, use=use, bodies=bodies,
+            coverage_min=params.coverage_min, dtype=dtype,
+        )  # fmt: skip
+
+    return jax.vmap(lambda b: look(None, b))(bins) if valid is None else jax.vmap(look)(valid, bins)
+
+
+def _terminal_z(
+    poses: Float[Array, "B T N 7"],
+    there: Bool[Array, "B T N"],
+    bins: Int[Array, "B T"],
+    last: Int[Array, "B J"],
+    flat: tuple[Array, ...],
+    reference: Reference,
+    use: tuple[int, ...],
+    bodies: tuple[str, ...],
+) -> Float[Array, "B J 6"]:
+    """z of each pair that the terminal gate judges, at the last frame in which the episode shows it; 0 of others."""
+    gated = tuple(j for j in use if ends_in(reference.pairs, use)[j])
+    B = poses.shape[0]
+    by_pair = jnp.zeros((B, len(reference.pairs), 6), poses.dtype)
+    if not gated:
+        return by_pair
+    at = jnp.concatenate([last[:, j] for j in gated])
+    row = jnp.tile(jnp.arange(B), len(gated))
+    z = _z(
+        poses[row, at], there[row, at], bins[row, at], flat, reference.nominal, reference.scale, reference, bodies
+    )  # fmt: skip
+    by_use = jnp.stack(z, axis=-1).reshape(len(use), len(gated), B, 6)
+    for g, j in enumerate(gated):
+        by_pair = by_pair.at[:, j].set(by_use[use.index(j), g])
+    return by_pair
+
+
+def _pinned_n(
+    pinned_n: Int[Array, "U L"], bins: Int[Array, "B T"], pairs_seen: Bool[Array, "B U T"]
+) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
+    """Pinned directions in every frame: of the pairs seen there, and of all pairs."""
+    frames, slot = bins >= 0, jnp.maximum(bins, 0)
+    all_n = jnp.sum(pinned_n, axis=0).astype(jnp.int32).at[slot].get(mode="promise_in_bounds")
+
+    def seen_n() -> Int[Array, "B T"]:
+        n = all_n
+        for u in range(len(pinned_n)):
+            of_pair = pinned_n[u].astype(jnp.int32).at[slot].get(mode="promise_in_bounds")
+            n = n - jnp.where(pairs_seen[:, u], 0, of_pair)
+        return n
+
+    n = jax.lax.cond(jnp.all(pairs_seen | ~frames[:, None]), lambda: jnp.where(frames, all_n, 0), seen_n)
+    return n, all_n
 
 
 def chunk_size(frames_n: int) -> int:

@@ -320,6 +320,55 @@ def _start_bases(starts_n: int) -> np.ndarray:
     return np.moveaxis(np.linalg.qr(rng.normal(size=(starts_n, 6, 6)))[0], 0, -1)
 
 
+def _closing(w: _Walks, tol: _Tolerances) -> Float[Array, "6 K"]:
+    """1 / length of each edge; 0 or less for one that nothing closes."""
+    inverse = 1.0 / jnp.maximum(w.slack, 1e-12)
+    scale = jnp.max(jnp.abs(w.rates), axis=0)
+    return jnp.max((-w.rates - tol.open * scale[None]) * inverse[:, None], axis=0)
+
+
+def _pivot(
+    w: _Walks, at: Float[Array, "6 K"], sign: Float[Array, " K"], tol: _Tolerances, *, free: bool = False
+) -> _Walks:
+    """Along edge ``at`` (one of six, one-hot) to where a row closes it; walks without ``going`` stay.
+
+    ``free``: ``at`` is a direction of no row, so that no row becomes inactive.
+    """
+    row = jnp.arange(w.slack.shape[0], dtype=jnp.int32)[:, None]
+    rate, edge = sign[None] * jnp.sum(w.rates * at[None], axis=1), sign[None] * jnp.sum(w.edges * at[None], axis=1)
+    slope = sign * jnp.sum(w.slopes * at, axis=0)
+    scale = jnp.max(jnp.abs(rate), axis=0)
+    speed = (-rate - tol.open * scale[None]) / jnp.maximum(w.slack, 1e-12)
+    fastest = jnp.max(speed, axis=0)
+    new = jnp.max(jnp.where(speed == fastest[None], row, -1), axis=0)
+    opened = w.going & (fastest <= 0)
+    moves = w.going & (fastest > 0)
+    hit = row == new[None]
+    step = jnp.where(moves, jnp.sum(jnp.where(hit, w.slack, 0.0), axis=0), 0.0)
+    own = jnp.take_along_axis(w.rates, jnp.maximum(new, 0)[None, None], axis=0)[0]
+    own = jnp.where(at > 0, sign[None] * own, own)
+    turn = jnp.sum(own * at, axis=0)
+    turn = jnp.where(moves, turn, 1.0)
+    step = jnp.where(moves, -step / turn, 0.0)
+    # The column itself becomes rate / turn: own - at with its own entry turned from turn into turn - 1.
+    off = jnp.where(moves[None], (own - at) / turn[None], 0.0)
+    flip = jnp.where((at > 0) & moves[None], sign[None], 1.0)
+    leaving = jnp.sum(jnp.where(at > 0, w.active, 0), axis=0, dtype=jnp.int32)
+    slack = jnp.maximum(w.slack + step[None] * rate, 0.0)
+    if not free:
+        slack = jnp.where((row == leaving[None]) & moves[None], step[None], slack)
+    return _Walks(
+        rates=flip[None] * w.rates - rate[:, None] * off[None],
+        edges=flip[None] * w.edges - edge[:, None] * off[None],
+        slopes=flip * w.slopes - slope[None] * off,
+        slack=jnp.where(hit & moves[None], jnp.inf, slack),
+        y=w.y + step[None] * edge,
+        active=jnp.where((at > 0) & moves[None], new[None], w.active),
+        open=w.open | opened,
+        going=moves,
+    )
+
+
 def _walk(Q: Float[Array, "W 6"], L: Float[Array, "6 6"], starts_n: int, tol: _Tolerances) -> _Walks:
     """Walks from the origin to vertices of P that no edge leaves upward: walk 0 up ``-sum q . x``, others up |y|.
 
@@ -328,50 +377,8 @@ def _walk(Q: Float[Array, "W 6"], L: Float[Array, "6 6"], starts_n: int, tol: _T
     n, dtype = Q.shape[0], Q.dtype
     bases = jnp.asarray(_start_bases(starts_n), dtype)
     linear = jnp.arange(starts_n) == 0
-    row = jnp.arange(n, dtype=jnp.int32)[:, None]
     nudge = 1.0 + tol.perturbation * np.random.default_rng(1).uniform(size=(n, 1))
     total = -jnp.sum(Q, axis=0)
-
-    def closing(w: _Walks) -> Float[Array, "6 K"]:
-        """1 / length of each edge; 0 or less for one that nothing closes."""
-        inverse = 1.0 / jnp.maximum(w.slack, 1e-12)
-        scale = jnp.max(jnp.abs(w.rates), axis=0)
-        return jnp.max((-w.rates - tol.open * scale[None]) * inverse[:, None], axis=0)
-
-    def pivot(w: _Walks, at: Float[Array, "6 K"], sign: Float[Array, " K"], free: bool) -> _Walks:
-        """Along edge ``at`` (one of six, one-hot) to where a row closes it; walks without ``going`` stay."""
-        rate, edge = sign[None] * jnp.sum(w.rates * at[None], axis=1), sign[None] * jnp.sum(w.edges * at[None], axis=1)
-        slope = sign * jnp.sum(w.slopes * at, axis=0)
-        scale = jnp.max(jnp.abs(rate), axis=0)
-        speed = (-rate - tol.open * scale[None]) / jnp.maximum(w.slack, 1e-12)
-        fastest = jnp.max(speed, axis=0)
-        new = jnp.max(jnp.where(speed == fastest[None], row, -1), axis=0)
-        opened = w.going & (fastest <= 0)
-        moves = w.going & (fastest > 0)
-        hit = row == new[None]
-        step = jnp.where(moves, jnp.sum(jnp.where(hit, w.slack, 0.0), axis=0), 0.0)
-        own = jnp.take_along_axis(w.rates, jnp.maximum(new, 0)[None, None], axis=0)[0]
-        own = jnp.where(at > 0, sign[None] * own, own)
-        turn = jnp.sum(own * at, axis=0)
-        turn = jnp.where(moves, turn, 1.0)
-        step = jnp.where(moves, -step / turn, 0.0)
-        # The column itself becomes rate / turn: own - at with its own entry turned from turn into turn - 1.
-        off = jnp.where(moves[None], (own - at) / turn[None], 0.0)
-        flip = jnp.where((at > 0) & moves[None], sign[None], 1.0)
-        leaving = jnp.sum(jnp.where(at > 0, w.active, 0), axis=0, dtype=jnp.int32)
-        slack = jnp.maximum(w.slack + step[None] * rate, 0.0)
-        if not free:
-            slack = jnp.where((row == leaving[None]) & moves[None], step[None], slack)
-        return _Walks(
-            rates=flip[None] * w.rates - rate[:, None] * off[None],
-            edges=flip[None] * w.edges - edge[:, None] * off[None],
-            slopes=flip * w.slopes - slope[None] * off,
-            slack=jnp.where(hit & moves[None], jnp.inf, slack),
-            y=w.y + step[None] * edge,
-            active=jnp.where((at > 0) & moves[None], new[None], w.active),
-            open=w.open | opened,
-            going=moves,
-        )
 
     def descend(k: Int[Array, ""], w: _Walks) -> _Walks:
         """From a face of P to one of a dimension less, along the k-th direction that is still free."""
@@ -379,11 +386,11 @@ def _walk(Q: Float[Array, "W 6"], L: Float[Array, "6 6"], starts_n: int, tol: _T
         uphill = jnp.where(
             linear, jnp.sum(w.slopes * at, axis=0), jnp.sum(w.edges * w.y[:, None] * at[None], axis=(0, 1))
         )
-        return pivot(w, at, jnp.where(uphill < 0, -1.0, 1.0).astype(dtype), True)
+        return _pivot(w, at, jnp.where(uphill < 0, -1.0, 1.0).astype(dtype), tol, free=True)
 
     def improve(carry: tuple[Int[Array, ""], _Walks]) -> tuple[Int[Array, ""], _Walks]:
         i, w = carry
-        speed = closing(w)
+        speed = _closing(w, tol)
         closed = speed > 0
         length = 1.0 / jnp.where(closed, speed, 1.0)
         rise = 2.0 * jnp.sum(w.y[:, None] * w.edges, axis=0) + length * jnp.sum(w.edges * w.edges, axis=0)
@@ -396,7 +403,8 @@ def _walk(Q: Float[Array, "W 6"], L: Float[Array, "6 6"], starts_n: int, tol: _T
         higher = jnp.where(linear, jnp.any(grows, axis=0), best > 10.0 * tol.open * jnp.sum(w.y * w.y, axis=0))
         going = w.going & ~endless & higher
         w = w._replace(going=going, open=w.open | endless)
-        return i + 1, pivot(w, (jnp.arange(6)[:, None] == first[None]).astype(dtype), jnp.ones(starts_n, dtype), False)
+        at = (jnp.arange(6)[:, None] == first[None]).astype(dtype)
+        return i + 1, _pivot(w, at, jnp.ones(starts_n, dtype), tol)
 
     w = _Walks(
         rates=-jnp.sum(Q[:, :, None, None] * bases[None], axis=1),
@@ -415,6 +423,45 @@ def _walk(Q: Float[Array, "W 6"], L: Float[Array, "6 6"], starts_n: int, tol: _T
 # ------------------------------------------------------------------------------------------------ the nearest point
 
 
+class _Search(NamedTuple):
+    """The shortest y so far, and the six places for rows that hold with equality there (``used``)."""
+
+    y: Float[Array, "6"]
+    normals: Float[Array, "6 6"]
+    multipliers: Float[Array, "6"]
+    used: Bool[Array, "6"]
+    rows: Int[Array, "6"]
+    adding: Int[Array, ""]  # -1: choose one
+    multiplier: Float[Array, ""]
+    going: Bool[Array, ""]
+
+
+def _split(w: Float[Array, "6"], s: _Search) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
+    """(part of w that the used rows do not span, their coefficients in the rest), by Gram and Schmidt, twice."""
+    q: list[Array] = []
+    R: list[list[Array]] = []
+    for k in range(6):
+        v, coefficients = s.normals[k], [jnp.zeros((), w.dtype) for _ in q]
+        for _ in range(2):
+            for j in range(k):
+                along = jnp.sum(q[j] * v)
+                v, coefficients[j] = v - along * q[j], coefficients[j] + along
+        length = jnp.sqrt(jnp.sum(v * v))
+        ok = s.used[k] & (length > 0)
+        q.append(jnp.where(ok, v / jnp.where(ok, length, 1.0), 0.0))
+        R.append([*coefficients, jnp.where(ok, length, 1.0)])
+    z, along = w, [jnp.zeros((), w.dtype) for _ in range(6)]
+    for _ in range(2):
+        for j in range(6):
+            a = jnp.sum(q[j] * z)
+            z, along[j] = z - a * q[j], along[j] + a
+    r: list[Array] = [jnp.zeros((), w.dtype)] * 6
+    for j in reversed(range(6)):
+        rest = along[j] - sum((r[k] * R[k][j] for k in range(j + 1, 6)), jnp.zeros((), w.dtype))
+        r[j] = jnp.where(s.used[j], rest / R[j][j], 0.0)
+    return z, jnp.stack(r)
+
+
 def _nearest(
     W: Float[Array, "W 6"], valid: Bool[Array, " W"], tol: _Tolerances
 ) -> tuple[Float[Array, "6"], Float[Array, " W"]]:
@@ -426,17 +473,7 @@ def _nearest(
     n, dtype = W.shape[0], W.dtype
     limit = 1e-6 if dtype == jnp.float32 else 1e-12
 
-    class State(NamedTuple):
-        y: Float[Array, "6"]
-        normals: Float[Array, "6 6"]
-        multipliers: Float[Array, "6"]
-        used: Bool[Array, "6"]
-        rows: Int[Array, "6"]
-        adding: Int[Array, ""]  # -1: choose one
-        multiplier: Float[Array, ""]
-        going: Bool[Array, ""]
-
-    def step(carry: tuple[Int[Array, ""], State]) -> tuple[Int[Array, ""], State]:
+    def step(carry: tuple[Int[Array, ""], _Search]) -> tuple[Int[Array, ""], _Search]:
         i, s = carry
         short = jnp.where(valid, W @ s.y - 1.0, jnp.inf)
         worst = jnp.argmin(short).astype(jnp.int32)
@@ -445,28 +482,7 @@ def _nearest(
         going = s.going & ~(fresh & (short[worst] > -10.0 * limit))
         multiplier = jnp.where(fresh, 0.0, s.multiplier)
         w = W[p]
-        q: list[Array] = []
-        R: list[list[Array]] = []
-        for k in range(6):
-            v, coefficients = s.normals[k], [jnp.zeros((), dtype) for _ in q]
-            for _ in range(2):
-                for j in range(k):
-                    along = jnp.sum(q[j] * v)
-                    v, coefficients[j] = v - along * q[j], coefficients[j] + along
-            length = jnp.sqrt(jnp.sum(v * v))
-            ok = s.used[k] & (length > 0)
-            q.append(jnp.where(ok, v / jnp.where(ok, length, 1.0), 0.0))
-            R.append([*coefficients, jnp.where(ok, length, 1.0)])
-        z, along = w, [jnp.zeros((), dtype) for _ in range(6)]
-        for _ in range(2):
-            for j in range(6):
-                a = jnp.sum(q[j] * z)
-                z, along[j] = z - a * q[j], along[j] + a
-        r: list[Array] = [jnp.zeros((), dtype)] * 6
-        for j in reversed(range(6)):
-            rest = along[j] - sum((r[k] * R[k][j] for k in range(j + 1, 6)), jnp.zeros((), dtype))
-            r[j] = jnp.where(s.used[j], rest / R[j][j], 0.0)
-        back = jnp.stack(r)
+        z, back = _split(w, s)
         falls = s.used & (back > 0)
         dual = jnp.where(falls, s.multipliers / jnp.where(falls, back, 1.0), jnp.inf)
         drop = jnp.argmin(dual)
@@ -483,7 +499,7 @@ def _nearest(
         here = jnp.arange(6)
         slot = (here == jnp.argmin(s.used)) & full
         off = (here == drop) & dropped
-        return i + 1, State(
+        return i + 1, _Search(
             y=jnp.where(going & spans, s.y + t * z, s.y),
             normals=jnp.where(slot[:, None], w[None], jnp.where(off[:, None], 0.0, s.normals)),
             multipliers=jnp.where(slot, multiplier, jnp.where(off, 0.0, jnp.maximum(multipliers, 0.0))),
@@ -495,7 +511,7 @@ def _nearest(
         )
 
     none = jnp.zeros(6, dtype)
-    start = State(none, jnp.zeros((6, 6), dtype), none, jnp.zeros(6, bool), jnp.zeros(6, jnp.int32),
+    start = _Search(none, jnp.zeros((6, 6), dtype), none, jnp.zeros(6, bool), jnp.zeros(6, jnp.int32),
                   jnp.int32(-1), jnp.zeros((), dtype), jnp.any(valid))  # fmt: skip
     _, s = jax.lax.while_loop(lambda c: (c[0] < STEPS_N) & c[1].going, step, (jnp.int32(0), start))
     length = jnp.sqrt(jnp.sum(s.y * s.y))

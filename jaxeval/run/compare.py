@@ -287,14 +287,7 @@ def _remarks(cell: Cell, pairing: str) -> Iterator[str]:
         over = f"the difference is over the {pairs_n} pairs" if cell.paired else "each over its own"
         yield f"unequal denominators, {cell.a.k}/{n_a} and {cell.b.k}/{n_b}: {over}"
     if S.several_seeds(cell):
-        told = ", ".join(
-            f"{n} of {runs.policy}" for runs, seeds in zip((cell.a, cell.b), S.seeds_of(cell), strict=True)
-            if (n := len(seeds)) > 1
-        )  # fmt: skip
-        yield (
-            f"several training seeds ({told}): a start enters more than once, so no test of counted pairs or runs is "
-            "given; the interval and the verdict are over seeds and starts; Wilson's intervals take the seeds as given"
-        )
+        yield S.remark(cell, untested="counted pairs or runs", given="Wilson's intervals")
 
 
 # ------------------------------------------------------------------------------------------------------------- verdict
@@ -323,15 +316,7 @@ def _verdict(row: Mapping[str, Any], cell: Cell, settings: Settings, multiplier:
     if row["difference"] == 0:
         return {"verdict": "not distinguishable: no difference was seen"}
     more, what = E.more_needed(row, power=POWER, level=settings.level, multiplier=multiplier)
-    if more is None:
-        return {"verdict": "not distinguishable"}
-    return {"verdict": f"not distinguishable: about {_rounded(more)} more {what} would tell", "more_n": more}
-
-
-def _rounded(n: int) -> str:
-    """Two significant digits."""
-    digits = max(0, len(str(n)) - 2)
-    return f"{int(round(n, -digits)):,}"
+    return E.not_distinguishable(more, what)
 
 
 # ------------------------------------------------------------------------------------------------ over several cells

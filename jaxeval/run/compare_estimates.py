@@ -195,3 +195,11 @@ def _counts(cells: Sequence[Cell]) -> PairCounts:
 def _host(tree: Any, n: int | None = None) -> Any:
     """The same with numpy arrays, of the first n cells."""
     return jax.tree.map(lambda x: np.asarray(x)[:n] if n is not None else np.asarray(x), tree)
+
+
+def not_distinguishable(more: int | None, what: str) -> dict[str, Any]:
+    """The verdict on a difference that was not found, with how many more pairs or runs would tell, where known."""
+    if more is None:
+        return {"verdict": "not distinguishable"}
+    digits = max(0, len(str(more)) - 2)  # two significant ones are kept
+    return {"verdict": f"not distinguishable: about {round(more, -digits):,} more {what} would tell", "more_n": more}

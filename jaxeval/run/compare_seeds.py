@@ -96,6 +96,18 @@ def seeds_of(cell: Cell) -> tuple[set[Any], set[Any]]:
     return of_a, of_b
 
 
+def remark(cell: Cell, *, untested: str, given: str) -> str:
+    """Sentence on a cell of several training seeds: what is not tested then, and which intervals take them as given."""
+    several = ", ".join(
+        f"{n} of {runs.policy}" for runs, seeds in zip((cell.a, cell.b), seeds_of(cell), strict=True)
+        if (n := len(seeds)) > 1
+    )  # fmt: skip
+    return (
+        f"several training seeds ({several}): a start enters more than once, so no test of {untested} is given; "
+        f"the interval and the verdict are over seeds and starts; {given} take the seeds as given"
+    )
+
+
 def varied(parts: Sequence[Part]) -> Varied:
     """A difference over parts, and how it would vary with other starts and other training seeds.
 

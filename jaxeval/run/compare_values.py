@@ -235,11 +235,7 @@ def _verdict(row: Mapping[str, Any], cell: Cell, judged: Judged, multiplier: flo
     if row["difference"] == 0:
         return {"verdict": "not distinguishable: no difference was seen"}
     more, what = V.more_needed(row, power=POWER, level=judged.level, multiplier=multiplier)
-    if more is None:
-        return {"verdict": "not distinguishable"}
-    digits = max(0, len(str(more)) - 2)
-    told = f"{int(round(more, -digits)):,}"
-    return {"verdict": f"not distinguishable: about {told} more {what} would tell", "more_n": more}
+    return E.not_distinguishable(more, what)
 
 
 def _remarks(row: Mapping[str, Any], cell: Cell, pairing: str, judged: Judged) -> Iterator[str]:
@@ -265,14 +261,7 @@ def _remarks(row: Mapping[str, Any], cell: Cell, pairing: str, judged: Judged) -
             told = (f"{row[f'{of}test']} p {row[f'{of}p']:.2g}" for of in ("", "rank_"))
             yield f"the tests disagree before correction: {', '.join(told)}"
     if S.several_seeds(cell):
-        told = ", ".join(
-            f"{n} of {runs.policy}" for runs, seeds in zip((cell.a, cell.b), S.seeds_of(cell), strict=True)
-            if (n := len(seeds)) > 1
-        )  # fmt: skip
-        yield (
-            f"several training seeds ({told}): a start enters more than once, so no test of pairs or runs is given; "
-            "the interval and the verdict are over seeds and starts; the means' own intervals take the seeds as given"
-        )
+        yield S.remark(cell, untested="pairs or runs", given="the means' own intervals")
 
 
 def _conditional(cell: Cell, value: str) -> Iterator[str]:

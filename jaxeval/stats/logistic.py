@@ -70,38 +70,7 @@ def logistic_fit(features: Features, success: Truth, valid: Truth | None = None,
     x = jnp.where(keep[:, None] & jnp.isfinite(x), x, 0.0)
     middle, size = _moments(x, keep)
     z = jnp.where(keep[:, None], (x - middle[None]) / divisor(size)[None], 0.0)
-    weight, y = keep.astype(x.dtype), won.astype(x.dtype)
-
-    def likelihood(eta: Array) -> Array:
-        return -jnp.sum(weight * jax.nn.softplus(jnp.where(won, -eta, eta)))
-
-    def information(eta: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """Sum of weights, weighted mean of z, information about the slopes, and the gradients."""
-        p = jax.nn.sigmoid(eta)
-        w = weight * p * jax.nn.sigmoid(-eta)
-        total = jnp.maximum(jnp.sum(w), jnp.finfo(x.dtype).tiny)
-        mean = jnp.sum(w[:, None] * z, axis=0) / total
-        c = jnp.where(keep[:, None], z - mean[None], 0.0)
-        left = weight * jnp.where(won, jax.nn.sigmoid(-eta), -p)
-        return total, mean, jnp.einsum("n,nd,ne->de", w, c, c), jnp.sum(left), jnp.sum(left[:, None] * c, axis=0)
-
-    def step(_: Scalar, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        b0, b, _ = state
-        eta = b0 + z @ b
-        total, mean, H, g0, g = information(eta)
-        move = _inverse(H)[0] @ g
-        move0 = g0 / total - mean @ move
-        change = move0 + z @ move
-        tried = 0.5 ** jnp.arange(8.0).astype(x.dtype)
-        best = tried[jnp.argmax(jax.vmap(lambda t: likelihood(eta + t * change))(tried))]
-        far, size = (jnp.max(jnp.where(keep, jnp.abs(v), 0.0)) for v in (change, eta))
-        return b0 + best * move0, b + best * move, far / (1 + size)
-
-    D = x.shape[1]
-    rate = jnp.clip(jnp.sum(y) / jnp.maximum(jnp.sum(weight), 1.0), 1e-3, 1 - 1e-3)
-    start = (jnp.log(rate / (1 - rate)), jnp.zeros(D, x.dtype), jnp.asarray(jnp.inf, x.dtype))
-    b0, b, last = jax.lax.fori_loop(0, NEWTON_N, step, start)
-    total, mean, H, _, _ = information(b0 + z @ b)
+    b0, b, last, (total, mean, H) = _newton(z, keep, won)
     inverse, least = _inverse(H)
     digits = jnp.finfo(x.dtype).eps
     apart = (last > NOT_YET) | (least < 64 * digits) | jnp.any(size <= 0) | ~jnp.isfinite(last)
@@ -117,8 +86,48 @@ def logistic_fit(features: Features, success: Truth, valid: Truth | None = None,
     held = jnp.all(jnp.isfinite(coefficients) & jnp.isfinite(half) & (error > 0))
     status = jnp.where((status == Status.OK.code) & ~held, Status.DEGENERATE.code, status)
     ok = status == Status.OK.code
-    told = [jnp.where(ok, v, jnp.nan) for v in (coefficients, coefficients - half, coefficients + half, error)]
-    return Logistic(told[0], told[1], told[2], told[3], (m + f).astype(jnp.int32), status)
+    value, low, high, spread = (
+        jnp.where(ok, v, jnp.nan) for v in (coefficients, coefficients - half, coefficients + half, error)
+    )
+    return Logistic(value, low, high, spread, (m + f).astype(jnp.int32), status)
+
+
+def _newton(z: Array, keep: Array, won: Array) -> tuple[Array, Array, Array, tuple[Array, Array, Array]]:
+    """(intercept, slopes, the last step as a share of the largest log odds, what is known about them there).
+
+    What is known: the sum of the weights, the weighted mean of z, and the information about the slopes.
+    """
+    weight = keep.astype(z.dtype)
+
+    def likelihood(eta: Array) -> Array:
+        return -jnp.sum(weight * jax.nn.softplus(jnp.where(won, -eta, eta)))
+
+    def information(eta: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """Sum of weights, weighted mean of z, information about the slopes, and the gradients."""
+        p = jax.nn.sigmoid(eta)
+        w = weight * p * jax.nn.sigmoid(-eta)
+        total = jnp.maximum(jnp.sum(w), jnp.finfo(z.dtype).tiny)
+        mean = jnp.sum(w[:, None] * z, axis=0) / total
+        c = jnp.where(keep[:, None], z - mean[None], 0.0)
+        left = weight * jnp.where(won, jax.nn.sigmoid(-eta), -p)
+        return total, mean, jnp.einsum("n,nd,ne->de", w, c, c), jnp.sum(left), jnp.sum(left[:, None] * c, axis=0)
+
+    def step(_: Scalar, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        b0, b, _ = state
+        eta = b0 + z @ b
+        total, mean, H, g0, g = information(eta)
+        move = _inverse(H)[0] @ g
+        move0 = g0 / total - mean @ move
+        change = move0 + z @ move
+        tried = 0.5 ** jnp.arange(8.0).astype(z.dtype)
+        best = tried[jnp.argmax(jax.vmap(lambda t: likelihood(eta + t * change))(tried))]
+        far, size = (jnp.max(jnp.where(keep, jnp.abs(v), 0.0)) for v in (change, eta))
+        return b0 + best * move0, b + best * move, far / (1 + size)
+
+    rate = jnp.clip(jnp.sum(won.astype(z.dtype)) / jnp.maximum(jnp.sum(weight), 1.0), 1e-3, 1 - 1e-3)
+    start = (jnp.log(rate / (1 - rate)), jnp.zeros(z.shape[1], z.dtype), jnp.asarray(jnp.inf, z.dtype))
+    b0, b, last = jax.lax.fori_loop(0, NEWTON_N, step, start)
+    return b0, b, last, information(b0 + z @ b)[:3]
 
 
 def predict(fit: Logistic, features: Features) -> Float[Array, " N"]:
