@@ -86,9 +86,9 @@ def reference_hash(reference: Reference) -> str:
 
     The same before and after the disk; what is merely known about a reference does not count.
     """
-    told = {"spec": dataclasses.asdict(reference.spec), "pairs": [dataclasses.asdict(p) for p in reference.pairs]}
+    content = {"spec": dataclasses.asdict(reference.spec), "pairs": [dataclasses.asdict(p) for p in reference.pairs]}
     total = hashlib.sha256(
-        json.dumps(told | {"bins_n": reference.bins_n, "deviation": reference.deviation}, sort_keys=True).encode()
+        json.dumps(content | {"bins_n": reference.bins_n, "deviation": reference.deviation}, sort_keys=True).encode()
     )
     for name in ARRAYS:
         array = np.asarray(getattr(reference, name))

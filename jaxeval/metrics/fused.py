@@ -125,8 +125,8 @@ def fused_quality(
     T_world_body (wxyz_xyz, metres) of ``bodies``; ``alignment`` is align_episode's with a leading episode axis.
     """
     made = tables(reference, params, bodies=bodies)
-    told: dict[str, Any] = {"reference": reference, "params": params, "bodies": bodies, "valid": valid}
-    return quality_by_tables(poses, alignment, success, made, **told)
+    settings: dict[str, Any] = {"reference": reference, "params": params, "bodies": bodies, "valid": valid}
+    return quality_by_tables(poses, alignment, success, made, **settings)
 
 
 def quality_by_tables(

@@ -261,9 +261,9 @@ def crossed_bootstrap(cells: Sequence[Cell], *, level: float, resamples_n: int, 
             known = np.zeros(size[:2])
             known[:seeds_n, :starts_n] = met
             valid = (np.arange(size[0]) < seeds_n, np.arange(size[1]) < starts_n)
-            told = _crossed(key, won, known, *valid, level, resamples_n=resamples_n)
+            interval = _crossed(key, won, known, *valid, level, resamples_n=resamples_n)
             for i, k in enumerate(found):
-                out[k] = float(told.low[i]), float(told.high[i])
+                out[k] = float(interval.low[i]), float(interval.high[i])
     return out
 
 

@@ -253,9 +253,9 @@ def merge(parts: Sequence[Scores]) -> Scores:
             )
     first = parts[0]
     columns = {name: [v for p in parts for v in p.columns[name]] for name in first.columns}
-    told = {name.removeprefix(PREFIX): values for name, values in columns.items() if name.startswith(PREFIX)}
+    attributes = {name.removeprefix(PREFIX): values for name, values in columns.items() if name.startswith(PREFIX)}
     rows = [
-        {name: values[k] for name, values in told.items() if values[k] is not None}
+        {name: values[k] for name, values in attributes.items() if values[k] is not None}
         for k in range(sum(p.n for p in parts))
     ]
     of_one_kind = typed(columns["episode"], rows)  # as in one run

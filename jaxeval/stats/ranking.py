@@ -191,9 +191,9 @@ def pooled_mean(
     used = jnp.asarray(status) == Status.OK.code
     n = jnp.sum(used)
     mean = jnp.sum(jnp.where(used, jnp.asarray(values, float), 0.0)) / jnp.maximum(n, 1)
-    told = status_of((n == 0, Status.NO_DATA), (~jnp.isfinite(mean), Status.BAD_INPUT))
-    mean = jnp.where(told == Status.OK.code, mean, jnp.nan)
-    return Pooled(mean, n.astype(jnp.int32), (used.size - n).astype(jnp.int32), told)
+    outcome = status_of((n == 0, Status.NO_DATA), (~jnp.isfinite(mean), Status.BAD_INPUT))
+    mean = jnp.where(outcome == Status.OK.code, mean, jnp.nan)
+    return Pooled(mean, n.astype(jnp.int32), (used.size - n).astype(jnp.int32), outcome)
 
 
 def midranks(values: Column, valid: Mask = None) -> Float[Array, " N"]:

@@ -228,10 +228,10 @@ def _read_json(path: Path, findings: FileFindings) -> _About:
     kwargs = info.get("env_kwargs")
     kwargs = kwargs if isinstance(kwargs, dict) else {}
     config = kwargs.get("sim_config")
-    told = kwargs.get("control_freq") or (config.get("control_freq") if isinstance(config, dict) else None)
-    rate = rate_hz(told)
+    recorded = kwargs.get("control_freq") or (config.get("control_freq") if isinstance(config, dict) else None)
+    rate = rate_hz(recorded)
     if rate is None:
-        found = "no control_freq in the .json" if told is None else f"control_freq {told!r} in the .json"
+        found = "no control_freq in the .json" if recorded is None else f"control_freq {recorded!r} in the .json"
         findings.add("default_control_freq", found, "Hz", f"{CONTROL_FREQ_HZ:g} Hz is taken")
     numbers, seeds, outcome = [], {}, {}
     for row in rows if isinstance(rows, list) else []:

@@ -199,7 +199,7 @@ class ShardWriter:
         folder: Path,
         layout: Layout,
         *,
-        told: Path,
+        named: Path,
         task: str,
         sub_task_names: tuple[str, ...] = (),
         first: tuple[int, int, int] = (0, 0, 0),
@@ -209,7 +209,7 @@ class ShardWriter:
     ) -> None:
         one_of("compression", compression, ("lz4", "zstd"))
         one_of("precision", layout.precision, ("float32", "float64"))
-        self.folder, self.layout, self.told, self.task = folder, layout, told, task
+        self.folder, self.layout, self.named, self.task = folder, layout, named, task
         self.sub_task_names = list(sub_task_names)
         self.episode, self.frame, self.shard = first
         self.episodes_per_shard = episodes_per_shard
@@ -311,11 +311,11 @@ class ShardWriter:
         try:
             return typed(self._ids, self._attributes)
         except InputError as error:
-            raise InputError(f"{self.told}: {error}", code=error.code, key=error.key) from error
+            raise InputError(f"{self.named}: {error}", code=error.code, key=error.key) from error
 
     def publish(self) -> None:
         """Give the finished shards the names that readers look for."""
-        with writing(self.told):
+        with writing(self.named):
             for file in self.files:
                 file.rename(file.with_suffix(""))
             _sync(self.folder / "frames")
@@ -356,7 +356,7 @@ class ShardWriter:
                 columns.append(pa.FixedSizeListArray.from_arrays(pa.array(frames[f.name].reshape(-1)), type=f.type))
             else:
                 columns.append(pa.array(frames[f.name], f.type))
-        with writing(self.told):
+        with writing(self.named):
             if self._parquet is None:
                 self.files.append(shard_path(self.folder, self.shard, partial=True))
                 self._parquet = FrameFile(self.files[-1], self.schema, self.compression)
@@ -367,7 +367,7 @@ class ShardWriter:
         self._flush()
         if self._parquet is None:
             return
-        with writing(self.told):
+        with writing(self.named):
             self._parquet.close()
             _sync(self.files[-1])
         self._parquet, self._in_shard = None, 0
