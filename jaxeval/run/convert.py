@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import numpy as np
 
 from jaxeval.io.cleaning import clean as put_in_order
 from jaxeval.io.errors import InputError
+from jaxeval.io.files import write_text
 from jaxeval.io.readers.trajectories import write_tum
 from jaxeval.io.source import RECORD, Source
 from jaxeval.io.store import Store, write_store
@@ -204,9 +204,7 @@ def _record(made: Converted) -> None:
     """`conversion.json`: in the folder of TUM files, beside what else is written, which holds only its own."""
     path = made.path / RECORD if made.kind == "tum" else made.path.with_name(f"{made.path.name}.{RECORD}")
     record: dict[str, Any] = dataclasses.asdict(made) | {"path": made.path.name}
-    part = path.with_name(f".{path.name}.writing")
-    part.write_text(json.dumps(record, indent=1, default=_plain) + "\n")
-    os.replace(part, path)
+    write_text(path, json.dumps(record, indent=1, default=_plain) + "\n")
 
 
 def _plain(value: Any) -> Any:

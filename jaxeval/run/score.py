@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.files import replacing, write_text
 from jaxeval.io.records.columns import OWN
 from jaxeval.io.reference import reference_hash
 from jaxeval.io.source import Source
@@ -166,15 +167,9 @@ def _write(folder: Path, scores: Scores, about: dict[str, Any]) -> None:
         plain = {frozenset((str,)): pa.string(), frozenset((bool,)): pa.bool_(), frozenset((int,)): pa.int64()}
         return pa.array(values, plain.get(frozenset(known), pa.float64()))
 
-    part = folder / f".{SCORES}.writing"
-    try:
+    with replacing(folder / SCORES) as part:
         pq.write_table(pa.table({k: array(k, v) for k, v in scores.columns.items()}), part, compression="zstd")
-        os.replace(part, folder / SCORES)
-    finally:
-        part.unlink(missing_ok=True)
-    part = folder / f".{ABOUT}.writing"
-    part.write_text(json.dumps(about, indent=1) + "\n")
-    os.replace(part, folder / ABOUT)
+    write_text(folder / ABOUT, json.dumps(about, indent=1) + "\n")
 
 
 def _about(scores: Scores, plan: ScorePlan, about: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.files import replacing
 from jaxeval.io.store.attributes import typed
 from jaxeval.types import Attribute, Episode, one_of
 
@@ -417,20 +418,16 @@ def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Parquet file at `path`, by rename, so that a reader sees the old one or the new one."""
-    temporary = path.with_name(path.name + ".writing")
-    with writing(path):
-        pq.write_table(table, temporary, compression="zstd")
-        _sync(temporary)
-        temporary.rename(path)
+    with replacing(path) as part:
+        pq.write_table(table, part, compression="zstd")
+        _sync(part)
 
 
 def write_meta(path: Path, meta: dict[str, Any]) -> None:
     """``meta.json`` at `path`, by rename."""
-    temporary = path.with_name(path.name + ".writing")
-    with writing(path):
-        temporary.write_text(json.dumps(meta, indent=1) + "\n")
-        _sync(temporary)
-        temporary.rename(path)
+    with replacing(path) as part:
+        part.write_text(json.dumps(meta, indent=1) + "\n")
+        _sync(part)
 
 
 def _sync(path: Path) -> None:

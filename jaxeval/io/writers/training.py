@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import uuid
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +26,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
+from jaxeval.io.files import replacing
 from jaxeval.io.store import Store
-from jaxeval.io.store.write import writing
 from jaxeval.types import Episode
 
 FORMAT, FORMAT_VERSION = "jaxeval-training", 1
@@ -287,15 +285,8 @@ def write_training(
         **(about or {}),
         "hash": _hash(arrays),
     }
-    part = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.writing")
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(part, "wb") as file:
-                np.savez(file, meta=np.array(json.dumps(meta)), **arrays)  # pyright: ignore[reportArgumentType]
-            os.replace(part, out)
-        finally:
-            part.unlink(missing_ok=True)
+    with replacing(out) as part, open(part, "wb") as file:
+        np.savez(file, meta=np.array(json.dumps(meta)), **arrays)  # pyright: ignore[reportArgumentType]
     return _set(arrays, meta)
 
 
