@@ -24,7 +24,8 @@ from arm_peers import Pinocchio, PyRoKi, missing, urdf_of
 from import_peers import formats, frames_of
 from record import arguments, median_s, row, write
 
-from jaxeval.metrics.kinematic import manipulability, volume
+from jaxeval.linalg import volume
+from jaxeval.metrics.kinematic import manipulability
 from jaxeval.metrics.smoothness import sparc, sparc_batch
 from jaxeval.robots import Robot, forward_kinematics, inverse_kinematics, load_robot
 from jaxeval.robots.model import chain, jacobian_of

@@ -23,10 +23,11 @@ from matplotlib.figure import Figure
 from record import RESAMPLES_N, SEED, Interval, Record, arguments, keep_compiled_code, of_mean, of_share
 
 from jaxeval.io import bundled, bundled_names
-from jaxeval.metrics.kinematic import CostPool, KinematicQuality, kinematic_quality, volume
+from jaxeval.linalg import solve_positive, volume
+from jaxeval.metrics.kinematic import CostPool, KinematicQuality, kinematic_quality
 from jaxeval.report.figures import OKABE_ITO
 from jaxeval.robots import Robot, forward_kinematics, inverse_kinematics, load_pool, load_robot
-from jaxeval.robots.inverse import frame_of, pose_error, solve_positive
+from jaxeval.robots.inverse import frame_of, pose_error
 from jaxeval.robots.model import Frame, chain, cross, jacobian_of
 from jaxeval.types import pad_episodes
 

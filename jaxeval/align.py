@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
+from jaxeval.linalg import safe_norm
 from jaxeval.types import InputError, Predicate, TaskSpec, one_of
 
 Margin = Float[Array, " T"]
@@ -104,7 +105,7 @@ def _began(s: Signals) -> Int[Array, ""]:
 def _moved(track: Float[Array, "T 7"], s: Signals, window_s: float) -> tuple[Float[Array, " T"], Bool[Array, " T"]]:
     """Metres between each frame's position and the one a window earlier."""
     index, reaches = _earlier(s, window_s)
-    return jax.vmap(se3.safe_norm)(track[:, 4:] - track[index, 4:]), reaches
+    return safe_norm(track[:, 4:] - track[index, 4:]), reaches
 
 
 def _when(applies: Bool[Array, " T"], margin: Margin) -> Margin:
@@ -147,7 +148,7 @@ def _distance(p: Predicate, f: Frames, s: Signals) -> Float[Array, " T"]:
     axes = jnp.asarray([float(axis in p.axes) for axis in "xyz"], s.poses.dtype)
     position = _position_in(f.of(s, p.body), f.of(s, p.other))
     offset = jnp.asarray(p.offset_m, s.poses.dtype)
-    return jax.vmap(lambda x: se3.safe_norm((x - offset) * axes))(position)
+    return jax.vmap(lambda x: safe_norm((x - offset) * axes))(position)
 
 
 def _near(p: Predicate, f: Frames, s: Signals) -> Margin:
@@ -182,7 +183,7 @@ def _moving(p: Predicate, f: Frames, s: Signals) -> Margin:
     """The body is ``value`` m from where it was when the sub-task began (in the support's frame)."""
     position = _position_in(f.of(s, p.body), f.of(s, p.other or f.support))
     origin = position[_began(s)]
-    return jax.vmap(lambda x: se3.safe_norm(x - origin))(position) - p.value
+    return jax.vmap(lambda x: safe_norm(x - origin))(position) - p.value
 
 
 def _at_rest(p: Predicate, f: Frames, s: Signals) -> Margin:
@@ -254,6 +255,43 @@ def require_joints(spec: TaskSpec, joint_names: tuple[str, ...], where: str = ""
 # ----------------------------------------------------------------------------------------------------- alignment
 
 
+class _Recorded(NamedTuple):
+    """One episode's arrays as `align_episode` gets them; ``valid`` None: every body was seen in every frame."""
+
+    poses: Float[Array, "T N 7"]
+    time_s: Float[Array, " T"]
+    frame_valid: Bool[Array, " T"]
+    valid: Bool[Array, "T N"] | None
+    width: Float[Array, " T"]
+    joints: Float[Array, "T Q"]
+
+
+def _measured(u: Predicate, recorded: _Recorded, names: Frames, spec: TaskSpec) -> Bool[Array, " T"]:
+    """Frames in which all that the predicate looks at is known."""
+    there = recorded.frame_valid
+    if recorded.valid is not None:
+        for body in needed_bodies(u, spec):
+            there = there & recorded.valid[:, names.bodies.index(body)]
+    if u.kind.startswith("gripper_"):
+        there = there & jnp.isfinite(recorded.width)
+    if u.kind == "joint_past":
+        there = there & jnp.isfinite(recorded.joints[:, names.joints.index(u.body)])
+    return there
+
+
+def _least_margin(
+    predicates: list[Predicate], recorded: _Recorded, names: Frames, spec: TaskSpec, since: Int[Array, ""]
+) -> tuple[Margin, Bool[Array, " T"]]:
+    """(least margin of all predicates of a sub-task that begins at frame ``since``, frames in which all are known)."""
+    margin, known = jnp.full_like(recorded.time_s, jnp.inf, recorded.poses.dtype), recorded.frame_valid
+    for predicate in predicates:
+        there = _measured(predicate, recorded, names, spec)
+        signals = Signals(recorded.poses, recorded.time_s, there, recorded.width, recorded.joints, since)
+        margin = jnp.minimum(margin, _when(there, PREDICATES[predicate.kind](predicate, names, signals)))
+        known = known & there
+    return margin, known
+
+
 def align_episode(
     poses: Float[Array, "T N 7"],
     time_s: Float[Array, " T"],
@@ -292,15 +330,7 @@ def align_episode(
     joints = jnp.zeros((T, 0), poses.dtype) if joints is None else joints
     width = jnp.full(T, jnp.nan, poses.dtype) if gripper_width_m is None else gripper_width_m
 
-    def measured(u: Predicate) -> Bool[Array, " T"]:
-        """Frames in which all that the predicate looks at is known."""
-        there = frame_valid
-        if valid is not None:
-            for body in needed_bodies(u, spec):
-                there = there & valid[:, bodies.index(body)]
-        if u.kind.startswith("gripper_"):
-            there = there & jnp.isfinite(width)
-        return there & jnp.isfinite(joints[:, joint_names.index(u.body)]) if u.kind == "joint_past" else there
+    recorded = _Recorded(poses, time_s, frame_valid, valid, width, joints)
 
     previous = jnp.argmax(frame_valid).astype(jnp.int32)
     alive = jnp.any(frame_valid)
@@ -316,12 +346,7 @@ def align_episode(
             started_s.append(start_time)
             ended_s.append(start_time)
             continue
-        margin, known = jnp.full(T, jnp.inf, poses.dtype), frame_valid
-        for predicate in usable:
-            there = measured(predicate)
-            signals = Signals(poses, time_s, there, width, joints, previous)
-            margin = jnp.minimum(margin, _when(there, PREDICATES[predicate.kind](predicate, names, signals)))
-            known = known & there
+        margin, known = _least_margin(usable, recorded, names, spec, previous)
         holds = known & (frames > previous) & alive & (margin >= 0)
         found = jnp.any(holds)
         end = jnp.where(found, jnp.argmax(holds), T).astype(jnp.int32)
@@ -342,13 +367,8 @@ def align_episode(
         alive, previous, start_time = alive & found, end, end_time
     after = alive & (frames >= previous)
     progress_bins = jnp.where(after, len(spec.sub_tasks) * bins_n - 1, progress_bins)
-    return Alignment(
-        jnp.stack(ends),
-        jnp.stack(reached),
-        jnp.where(frame_valid, progress_bins, -1),
-        jnp.stack(started_s),
-        jnp.stack(ended_s),
-    )
+    progress_bins = jnp.where(frame_valid, progress_bins, -1)
+    return Alignment(jnp.stack(ends), jnp.stack(reached), progress_bins, jnp.stack(started_s), jnp.stack(ended_s))
 
 
 def _crossing(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jaxeval.linalg import rotation_rows
 from jaxeval.types import FINDINGS, FROZEN_JUMP_M, FROZEN_S, IDENTITY_POSE, JUMP_M, Episode, Finding
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -220,14 +221,8 @@ def _upright_share(first_wxyz: Float[np.ndarray, "n 4"], up_axis: int) -> tuple[
     """
 
     def tilt_deg(wxyz: np.ndarray) -> np.ndarray:
-        w, x, y, z = (wxyz / np.maximum(np.linalg.norm(wxyz, axis=-1, keepdims=True), 1e-12)).T
-        rotation = np.array(
-            [
-                [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-                [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-                [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-            ]
-        )
+        q = (wxyz / np.maximum(np.linalg.norm(wxyz, axis=-1, keepdims=True), 1e-12)).T
+        rotation = np.array(rotation_rows(q))
         return np.degrees(np.arccos(np.minimum(np.abs(rotation[up_axis]).max(axis=0), 1.0)))
 
     as_read, best = tilt_deg(first_wxyz), (1.0, 1.0)

@@ -15,6 +15,7 @@ import jaxlie
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxeval.linalg import eigh_small, safe_norm
 from jaxeval.types import Shape, Symmetry, one_of
 
 Pose = Float[Array, "7"]
@@ -100,14 +101,6 @@ def as_matrix(wxyz: Float[Array, "4"]) -> Float[Array, "3 3"]:
 def from_matrix(R: Float[Array, "3 3"], t: Float[Array, "3"]) -> Pose:
     """Pose of a rotation matrix and a translation."""
     return jnp.concatenate([jaxlie.SO3.from_matrix(R).wxyz, t])
-
-
-def safe_norm(x: Float[Array, " n"]) -> Float[Array, ""]:
-    """Euclidean norm whose gradient at zero is zero instead of NaN."""
-    square = jnp.sum(x * x)
-    positive = square > 0
-    # The inner where keeps sqrt away from 0, whose derivative is infinite and would give 0 * inf = NaN.
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
 
 
 # ------------------------------------------------------------------------------------------- surfaces and symmetry
@@ -305,51 +298,6 @@ def deviation(
     return d if free is None else d - free @ d
 
 
-# ------------------------------------------------------------------------------------------------ small eigenproblems
-
-
-def round_robin(n: int) -> list[np.ndarray]:
-    """Partner of every index in each round of a round-robin of n (even) players: n - 1 rounds of disjoint pairs."""
-    order, rounds = list(range(n)), []
-    for _ in range(n - 1):
-        partner = np.empty(n, np.int32)
-        for p, q in zip(order[: n // 2], order[: n // 2 - 1 : -1], strict=True):
-            partner[p], partner[q] = q, p
-        rounds.append(partner)
-        order = [order[0], order[-1], *order[1:-1]]
-    return rounds
-
-
-def eigh_small(A: Float[Array, "n n"], *, sweeps_n: int = 7) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
-    """(ascending eigenvalues, eigenvectors as columns) of a small symmetric matrix of even size, by Jacobi rotations.
-
-    Disjoint pairs are rotated together. Plain arithmetic under vmap, on any device: LAPACK's batched calls wait for the
-    very threads that run them, and two of them in one program can hang on a CPU of two cores (jaxlib 0.10).
-    """
-    n = A.shape[0]
-    tiny = float(jnp.finfo(A.dtype).tiny) * 1e4
-    row, partners = np.arange(n), np.stack(round_robin(n))
-    signs = jnp.asarray(np.where(row[None] < partners, 1.0, -1.0), A.dtype)
-
-    def rotate(i: Int[Array, ""], carry: tuple[Float[Array, "n n"], Float[Array, "n n"]]):
-        A, V = carry
-        partner, sign = jnp.asarray(partners)[i % (n - 1)], signs[i % (n - 1)]
-        own = jnp.diagonal(A)
-        across = 0.5 * (A[row, partner] + A[partner, row])  # the same for both of a pair, to the last bit
-        flat = jnp.abs(across) < tiny
-        tau = sign * (own[partner] - own) / jnp.where(flat, 1.0, 2.0 * across)
-        t = sign * jnp.where(tau < 0, -1.0, 1.0) / (jnp.abs(tau) + jnp.sqrt(1.0 + tau * tau))
-        t = jnp.where(flat, 0.0, t)
-        c = 1.0 / jnp.sqrt(1.0 + t * t)
-        s = t * c
-        A = c[:, None] * A - s[:, None] * A[partner]
-        return A * c[None] - A[:, partner] * s[None], V * c[None] - V[:, partner] * s[None]
-
-    A, V = jax.lax.fori_loop(0, sweeps_n * (n - 1), rotate, (0.5 * (A + A.T), jnp.eye(n, dtype=A.dtype)))
-    order = jnp.argsort(jnp.diagonal(A))
-    return jnp.diagonal(A)[order], V[:, order]
-
-
 # ------------------------------------------------------------------------------------------------------ Lie means
 
 
@@ -473,7 +421,7 @@ def segment_lie_mean(
         mean, _residual = carry
         offsets = jax.vmap(lambda m, T: log(relative_pose(T, m)))(mean[frame_segment], poses)
         delta = total(offsets) / divisor
-        return jax.vmap(lambda m, d: _normalised(compose(m, exp(d))))(mean, delta), jax.vmap(safe_norm)(delta)
+        return jax.vmap(lambda m, d: _normalised(compose(m, exp(d))))(mean, delta), safe_norm(delta)
 
     mean, residual = jax.lax.fori_loop(0, iterations_n, step, (mean, jnp.zeros(segments_n, poses.dtype)))
     return mean, seen, residual < CONVERGED

@@ -486,5 +486,5 @@ class Reference:
     def __repr__(self) -> str:
         """One line: task, demonstrations, relations, and how many notes there are."""
         spec, demonstrations_n = self.spec, self.demo_valid.shape[-1]
-        told = f"{len(self.pairs)} relations, {len(spec.sub_tasks)} sub-tasks of {self.bins_n} bins"
-        return f"Reference({spec.name}: {demonstrations_n} demonstrations, {told}; {len(self.notes)} notes)"
+        size = f"{len(self.pairs)} relations, {len(spec.sub_tasks)} sub-tasks of {self.bins_n} bins"
+        return f"Reference({spec.name}: {demonstrations_n} demonstrations, {size}; {len(self.notes)} notes)"

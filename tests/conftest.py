@@ -83,7 +83,7 @@ def _never_looked_at_again() -> None:
     gc.freeze()
 
 
-CHECKED = ["jaxeval.se3", "jaxeval.align", "jaxeval.metrics", "jaxeval.stats"]
+CHECKED = ["jaxeval.linalg", "jaxeval.se3", "jaxeval.align", "jaxeval.metrics", "jaxeval.stats"]
 
 
 def check_call(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 SCRIPTS = sorted(p for folder in ("experiments", "benchmarks", "tools") for p in (ROOT / folder).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-CORE = ("types", "door", "se3", "align", "metrics", "stats")
+CORE = ("types", "linalg", "door", "se3", "align", "metrics", "stats")
 CORE_MAY_IMPORT = {"jax", "jaxlie", "jaxtyping", "numpy", "jaxeval"}
 HOST_MAY_IMPORT = {"scipy", "sklearn", "statsmodels"}  # inside functions of files named *_host.py
 HEAVY = {"h5py", "hydra", "jinja2", "matplotlib", "mujoco", "omegaconf", "pandas", "pyarrow", "ray", "scipy", "torch"}

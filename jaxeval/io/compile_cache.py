@@ -41,21 +41,21 @@ def keep_compiled_code() -> Path | None:
 
 def cache_name() -> str:
     """The folder's name, of JAX's versions and a hash of what the processor can do: the same in every run on it."""
-    told = hashlib.sha256(_processor().encode()).hexdigest()[:16]
-    return f"jax-{version('jax')}_jaxlib-{version('jaxlib')}_{platform.machine() or 'cpu'}-{told}"
+    digest = hashlib.sha256(_processor().encode()).hexdigest()[:16]
+    return f"jax-{version('jax')}_jaxlib-{version('jaxlib')}_{platform.machine() or 'cpu'}-{digest}"
 
 
 def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """What the machine says of its processor, and nothing that differs from one run to the next."""
     try:
         lines = (line.partition(":") for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines())
-        told = {f"{key.strip()}: {value.strip()}" for key, _, value in lines if key.strip() in TELLING}
+        facts = {f"{key.strip()}: {value.strip()}" for key, _, value in lines if key.strip() in TELLING}
     except OSError:
-        told = {platform.processor()}
+        facts = {platform.processor()}
         if platform.system() == "Darwin":  # whose processor() is "arm" on all of them
             asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
-            told.add(subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip())
-    return "\n".join([platform.machine(), *sorted(told)])
+            facts.add(subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip())
+    return "\n".join([platform.machine(), *sorted(facts)])
 
 
 def _folder() -> Path | None:

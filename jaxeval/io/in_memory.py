@@ -67,8 +67,8 @@ def episode(
         names, tracks = tuple(poses), [np.asarray(p, np.float64) for p in poses.values()]
         shapes = {name: p.shape for name, p in zip(names, tracks, strict=True)}
         if len(set(shapes.values())) != 1 or any(len(s) != 2 or s[1] != 7 for s in shapes.values()):
-            told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()) or "no body"
-            raise InputError(f"poses: found {told}, expected [T, 7] of every body (wxyz_xyz); correct the arrays")
+            given = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()) or "no body"
+            raise InputError(f"poses: found {given}, expected [T, 7] of every body (wxyz_xyz); correct the arrays")
         array, named = np.stack(tracks, axis=1), names
     else:
         array, named = np.asarray(poses, np.float64), tuple(bodies or ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from jaxeval.io.poses import rotation_matrices
 from jaxeval.io.readers.rotations import quaternions_of_matrices
 from jaxeval.robots import Robot
 
@@ -35,34 +36,3 @@ def tip_poses(
     t = t + R @ np.asarray(robot.t_last_tip, np.float64)
     wxyz, _ = quaternions_of_matrices(R @ np.asarray(robot.R_last_tip, np.float64), where=robot.name)
     return np.concatenate([np.where(known[:, None], wxyz, 0.0), np.where(known[:, None], t, 0.0)], axis=1)
-
-
-def composed(T_a_b: Float[np.ndarray, "T 7"], T_b_c: Float[np.ndarray, "T 7"]) -> Float[np.ndarray, "T 7"]:
-    """``T_a_c = T_a_b T_b_c`` (wxyz_xyz)."""
-    w, x, y, z = np.asarray(T_a_b, np.float64)[:, :4].T
-    W, X, Y, Z = np.asarray(T_b_c, np.float64)[:, :4].T
-    wxyz = np.stack(
-        [
-            w * W - x * X - y * Y - z * Z,
-            w * X + x * W + y * Z - z * Y,
-            w * Y - x * Z + y * W + z * X,
-            w * Z + x * Y - y * X + z * W,
-        ],
-        axis=1,
-    )
-    moved = np.einsum("tij,tj->ti", rotation_matrices(T_a_b[:, :4]), T_b_c[:, 4:])
-    return np.concatenate([wxyz, T_a_b[:, 4:] + moved], axis=1)
-
-
-def rotation_matrices(wxyz: Float[np.ndarray, "T 4"]) -> Float[np.ndarray, "T 3 3"]:
-    """Rotation matrices of quaternions, which are normalised; a zero one gives NaN."""
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        w, x, y, z = (wxyz / np.linalg.norm(wxyz, axis=1, keepdims=True)).T
-    return np.stack(
-        [
-            np.stack([1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)], axis=1),
-            np.stack([2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)], axis=1),
-            np.stack([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)], axis=1),
-        ],
-        axis=1,
-    )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.files import replacing, write_text
 from jaxeval.se3 import DEVIATIONS
 from jaxeval.types import Body, Pair, Predicate, Reference, Shape, SubTask, Symmetry, TaskSpec, one_of
 
@@ -34,20 +34,11 @@ def save_reference(path: str | Path, reference: Reference, *, about: dict[str, A
         "deviation": reference.deviation,
         "about": about or {},
     }
-    try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        part = stem.with_name(f".{stem.name}.writing.npz")
+    npz, text = stem.with_name(stem.name + ".npz"), stem.with_name(stem.name + ".json")
+    with replacing(npz) as part:
         np.savez_compressed(part, **{name: np.asarray(getattr(reference, name)) for name in ARRAYS})  # type: ignore[arg-type]
-        text = stem.with_name(f".{stem.name}.writing.json")
-        text.write_text(json.dumps(table, indent=1) + "\n")
-        os.replace(text, stem.with_name(stem.name + ".json"))
-        os.replace(part, stem.with_name(stem.name + ".npz"))
-    except OSError as error:
-        raise InputError(
-            f"{stem.parent}: cannot write the reference there ({error.strerror}); "
-            "expected a writable folder; choose another"
-        ) from error
-    return stem.with_name(stem.name + ".npz")
+        write_text(text, json.dumps(table, indent=1) + "\n")
+    return npz
 
 
 def load_reference(path: str | Path) -> tuple[Reference, dict[str, Any]]:
@@ -86,9 +77,9 @@ def reference_hash(reference: Reference) -> str:
 
     The same before and after the disk; what is merely known about a reference does not count.
     """
-    told = {"spec": dataclasses.asdict(reference.spec), "pairs": [dataclasses.asdict(p) for p in reference.pairs]}
+    content = {"spec": dataclasses.asdict(reference.spec), "pairs": [dataclasses.asdict(p) for p in reference.pairs]}
     total = hashlib.sha256(
-        json.dumps(told | {"bins_n": reference.bins_n, "deviation": reference.deviation}, sort_keys=True).encode()
+        json.dumps(content | {"bins_n": reference.bins_n, "deviation": reference.deviation}, sort_keys=True).encode()
     )
     for name in ARRAYS:
         array = np.asarray(getattr(reference, name))

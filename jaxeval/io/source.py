@@ -121,8 +121,8 @@ class Loaded:
         """SHA-256 (hex) of the episodes' contents, poses to float32 as a store keeps them."""
         total = hashlib.sha256()
         for e in self.episodes:
-            told = [e.episode_id, e.bodies, e.success_at_end, e.seed, e.group, e.speed]
-            total.update(json.dumps(told).encode() + e.poses.astype(np.float32).tobytes())
+            facts = [e.episode_id, e.bodies, e.success_at_end, e.seed, e.group, e.speed]
+            total.update(json.dumps(facts).encode() + e.poses.astype(np.float32).tobytes())
             total.update(e.time_s.tobytes() + e.frame_valid.tobytes())
             if (lost := e.frame_valid[:, None] & ~e.valid).any():
                 total.update(lost.tobytes())

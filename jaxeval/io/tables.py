@@ -150,12 +150,12 @@ def _cells(path: Path) -> tuple[tuple[str, ...], list[tuple[int, list[str]]], li
             delimiter = _delimiter(path, next((line for line in file if line.strip()), ""))
             file.seek(0)
             lines = csv.reader(file, delimiter=delimiter)
-            told = [(lines.line_num, row) for row in lines if any(cell.strip() for cell in row)]
+            numbered = [(lines.line_num, row) for row in lines if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read as text ({error}), expected a CSV; write it again") from None
-    if not told:
+    if not numbered:
         raise InputError(f"{path}: the file is empty, expected a line of column names and a line a row; write it again")
-    (_, head), body = told[0], told[1:]
+    (_, head), body = numbered[0], numbered[1:]
     columns = tuple(name.strip() for name in head)
     twice = sorted({c for c in columns if columns.count(c) > 1})
     if twice:

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import align, se3
+from jaxeval.linalg import conjugate, cross, product, rotated, rotation_rows
 from jaxeval.metrics import geometric
 from jaxeval.metrics.geometric import Constraints, GeometricParams, PairGroup
 from jaxeval.metrics.visibility import (
@@ -124,8 +125,8 @@ def fused_quality(
     T_world_body (wxyz_xyz, metres) of ``bodies``; ``alignment`` is align_episode's with a leading episode axis.
     """
     made = tables(reference, params, bodies=bodies)
-    told: dict[str, Any] = {"reference": reference, "params": params, "bodies": bodies, "valid": valid}
-    return quality_by_tables(poses, alignment, success, made, **told)
+    settings: dict[str, Any] = {"reference": reference, "params": params, "bodies": bodies, "valid": valid}
+    return quality_by_tables(poses, alignment, success, made, **settings)
 
 
 def quality_by_tables(
@@ -149,66 +150,24 @@ def quality_by_tables(
         .astype(poses.dtype)
         for g in _groups(reference, bodies)
     )
-    z_0 = made.z_0.astype(poses.dtype)
-
     frames = alignment.bins >= 0
-    pinned, terminal = geometric.pinned_pairs(made.found)
-    J = len(reference.pairs)
-
-    def look(valid: Bool[Array, "T N"] | None, bins: Int[Array, " T"]) -> Visibility:
-        return visibility(
-            valid, bins, pinned, terminal, pairs=reference.pairs, use=use, bodies=bodies,
-            coverage_min=params.coverage_min, dtype=poses.dtype,
-        )  # fmt: skip
-
-    seen = jax.vmap(lambda b: look(None, b))(alignment.bins) if valid is None else jax.vmap(look)(valid, alignment.bins)
+    seen = _seen(valid, alignment.bins, made, reference, params, use, bodies, poses.dtype)
     there = jnp.broadcast_to(frames[..., None], poses.shape[:3]) if valid is None else valid & frames[..., None]
-
-    # terminal gate: z of each pair that it judges, at the last frame in which the episode shows it
-    gated = tuple(j for j in use if ends_in(reference.pairs, use)[j])
-    by_pair = jnp.zeros((B, J, 6), poses.dtype)
-    episode = jnp.arange(B)
-    if gated:
-        last = jnp.concatenate([seen.last[:, j] for j in gated])
-        row = jnp.tile(episode, len(gated))
-        z_last = jnp.stack(
-            _z(
-                poses[row, last], there[row, last], alignment.bins[row, last], flat, reference.nominal, reference.scale,
-                reference, bodies,
-            ),
-            axis=-1,
-        ).reshape(len(use), len(gated), B, 6)  # fmt: skip
-        for g, j in enumerate(gated):
-            by_pair = by_pair.at[:, j].set(z_last[use.index(j), g])
+    z_last = _terminal_z(poses, there, alignment.bins, seen.last, flat, reference, use, bodies)
     gate_code, gate_index = jax.vmap(
         lambda z, a, s: geometric.terminal_gate(z, made.found, made.limit, a, s, reference, use)
-    )(by_pair, alignment, success)
+    )(z_last, alignment, success)
 
-    costs = _costs(reference, params, bodies)
+    costs, z_0 = _costs(reference, params, bodies), made.z_0.astype(poses.dtype)
     flattened = (
         poses.reshape(B * T, *poses.shape[2:]), there.reshape(B * T, there.shape[2]), alignment.bins.reshape(B * T),
     )  # fmt: skip
-    cost = jnp.swapaxes(
-        _in_chunks(lambda x: costs(*x, flat, z_0, reference.nominal, reference.scale), flattened).reshape(
-            len(use), B, T
-        ),
-        0,
-        1,
-    )
+    cost = _in_chunks(lambda x: costs(*x, flat, z_0, reference.nominal, reference.scale), flattened)
+    cost = jnp.swapaxes(cost.reshape(len(use), B, T), 0, 1)
     pairs_seen = seen.pairs[:, np.asarray(use, np.int32)]
-    slot = jnp.maximum(alignment.bins, 0)
-    all_n = jnp.sum(made.pinned_n, axis=0).astype(jnp.int32).at[slot].get(mode="promise_in_bounds")
-
-    def seen_n() -> Int[Array, "B T"]:
-        n = all_n
-        for u in range(len(use)):
-            pinned_n = made.pinned_n[u].astype(jnp.int32).at[slot].get(mode="promise_in_bounds")
-            n = n - jnp.where(pairs_seen[:, u], 0, pinned_n)
-        return n
-
-    n = jax.lax.cond(jnp.all(pairs_seen | ~frames[:, None]), lambda: jnp.where(frames, all_n, 0), seen_n)
+    n, all_n = _pinned_n(made.pinned_n, alignment.bins, pairs_seen)
     share = 1.0 / jnp.maximum(n, 1).astype(poses.dtype)
-    frame_pair_cost = _spread(jnp.where(pairs_seen, cost * share[:, None], 0.0), use, J)
+    frame_pair_cost = _spread(jnp.where(pairs_seen, cost * share[:, None], 0.0), use, len(reference.pairs))
 
     def summary(
         cost: Float[Array, "J T"], n: Int[Array, " T"], judged: Bool[Array, " T"], bins: Int[Array, " T"],
@@ -237,6 +196,73 @@ def quality_by_tables(
         worst_sub_task=made_of.worst_sub_task,
         frame_pair_cost=frame_pair_cost,
     )
+
+
+def _seen(
+    valid: Bool[Array, "B T N"] | None,
+    bins: Int[Array, "B T"],
+    made: Tables,
+    reference: Reference,
+    params: GeometricParams,
+    use: tuple[int, ...],
+    bodies: tuple[str, ...],
+    dtype: Any,
+) -> Visibility:
+    """What of every episode was seen, with a leading episode axis."""
+    pinned, terminal = geometric.pinned_pairs(made.found)
+
+    def look(valid: Bool[Array, "T N"] | None, bins: Int[Array, " T"]) -> Visibility:
+        return visibility(
+            valid, bins, pinned, terminal, pairs=reference.pairs, use=use, bodies=bodies,
+            coverage_min=params.coverage_min, dtype=dtype,
+        )  # fmt: skip
+
+    return jax.vmap(lambda b: look(None, b))(bins) if valid is None else jax.vmap(look)(valid, bins)
+
+
+def _terminal_z(
+    poses: Float[Array, "B T N 7"],
+    there: Bool[Array, "B T N"],
+    bins: Int[Array, "B T"],
+    last: Int[Array, "B J"],
+    flat: tuple[Array, ...],
+    reference: Reference,
+    use: tuple[int, ...],
+    bodies: tuple[str, ...],
+) -> Float[Array, "B J 6"]:
+    """z of each pair that the terminal gate judges, at the last frame in which the episode shows it; 0 of others."""
+    gated = tuple(j for j in use if ends_in(reference.pairs, use)[j])
+    B = poses.shape[0]
+    by_pair = jnp.zeros((B, len(reference.pairs), 6), poses.dtype)
+    if not gated:
+        return by_pair
+    at = jnp.concatenate([last[:, j] for j in gated])
+    row = jnp.tile(jnp.arange(B), len(gated))
+    z = _z(
+        poses[row, at], there[row, at], bins[row, at], flat, reference.nominal, reference.scale, reference, bodies
+    )  # fmt: skip
+    by_use = jnp.stack(z, axis=-1).reshape(len(use), len(gated), B, 6)
+    for g, j in enumerate(gated):
+        by_pair = by_pair.at[:, j].set(by_use[use.index(j), g])
+    return by_pair
+
+
+def _pinned_n(
+    pinned_n: Int[Array, "U L"], bins: Int[Array, "B T"], pairs_seen: Bool[Array, "B U T"]
+) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
+    """Pinned directions in every frame: of the pairs seen there, and of all pairs."""
+    frames, slot = bins >= 0, jnp.maximum(bins, 0)
+    all_n = jnp.sum(pinned_n, axis=0).astype(jnp.int32).at[slot].get(mode="promise_in_bounds")
+
+    def seen_n() -> Int[Array, "B T"]:
+        n = all_n
+        for u in range(len(pinned_n)):
+            of_pair = pinned_n[u].astype(jnp.int32).at[slot].get(mode="promise_in_bounds")
+            n = n - jnp.where(pairs_seen[:, u], 0, of_pair)
+        return n
+
+    n = jax.lax.cond(jnp.all(pairs_seen | ~frames[:, None]), lambda: jnp.where(frames, all_n, 0), seen_n)
+    return n, all_n
 
 
 def chunk_size(frames_n: int) -> int:
@@ -389,11 +415,11 @@ def _z_group(
     def error(a: Parts, b: Parts) -> tuple[Parts, Parts]:
         if group.symmetry_b.kind != "none" or group.symmetry_a.kind == "discrete":
             return _error(a, b, nominal[index][:, slot], scale[index], group)
-        q_bn = _product(b[:4], tuple(row(c) for c in range(4)))
-        t = _minus(_turned_back(q_bn, _minus(a[4:], b[4:])), tuple(row(c) for c in range(4, 7)))
+        q_bn = product(b[:4], tuple(row(c) for c in range(4)))
+        t = _minus(rotated(conjugate(q_bn), _minus(a[4:], b[4:])), tuple(row(c) for c in range(4, 7)))
         if group.symmetry_a.kind == "all":
             return (), t
-        q = _product(_conjugate(q_bn), a[:4])
+        q = product(conjugate(q_bn), a[:4])
         return (_unspun(q, scale[index], group.symmetry_a) if group.symmetry_a.kind == "spin" else q), t
 
     q, t = stage(error, *stage(both, poses))
@@ -431,35 +457,6 @@ def _minus(x: Parts, y: Parts) -> Parts:
     return tuple(i - j for i, j in zip(x, y, strict=True))
 
 
-def _conjugate(q: Parts) -> Parts:
-    return (q[0], -q[1], -q[2], -q[3])
-
-
-def _product(p: Parts, q: Parts) -> Parts:
-    """Hamilton product, wxyz."""
-    a, b, c, d = p
-    w, x, y, z = q
-    return (
-        a * w - b * x - c * y - d * z,
-        a * x + b * w + c * z - d * y,
-        a * y - b * z + c * w + d * x,
-        a * z + b * y - c * x + d * w,
-    )
-
-
-def _cross(a: Parts, b: Parts) -> Parts:
-    return (a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0])
-
-
-def _turned_back(q: Parts, x: Parts) -> Parts:
-    """``q^* x q``: x turned by the inverse of q (of squared length, off the unit sphere, as jaxlie's)."""
-    w, v = q[0], q[1:]
-    along = 2.0 * (v[0] * x[0] + v[1] * x[1] + v[2] * x[2])
-    same = w * w - (v[0] * v[0] + v[1] * v[1] + v[2] * v[2])
-    side = _cross(v, x)
-    return tuple(same * x[i] + along * v[i] - 2.0 * w * side[i] for i in range(3))
-
-
 def _log(q: Parts, t: Parts, *, kind: str) -> tuple[Parts, Parts]:
     """(rho, phi) of the pose (q, t), the short way round: ``se3.log`` or ``se3.log_decoupled``, without a branch.
 
@@ -481,8 +478,8 @@ def _log(q: Parts, t: Parts, *, kind: str) -> tuple[Parts, Parts]:
     if kind != "se3_log":
         return t, phi
     second = (1.0 + 2.0 * R * w * u) / (16.0 * A * A)
-    once = _cross(phi, t)
-    twice = _cross(phi, once)
+    once = cross(phi, t)
+    twice = cross(phi, once)
     return tuple(t[i] - 0.5 * once[i] + second * twice[i] for i in range(3)), phi
 
 
@@ -522,12 +519,7 @@ def _unspun(q: Parts, scale: Float[Array, "U 3 3"], symmetry: Symmetry) -> Parts
     u = [float(c) for c in np.asarray(symmetry.axis, np.float64) / np.linalg.norm(symmetry.axis)]
     moment = jax.vmap(se3._moment)(scale.astype(q[0].dtype))  # pyright: ignore[reportPrivateUsage]
     w, x, y, z = q
-    length = w * w + x * x + y * y + z * z
-    R = (
-        (length - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
-        (2 * (x * y + w * z), length - 2 * (x * x + z * z), 2 * (y * z - w * x)),
-        (2 * (x * z - w * y), 2 * (y * z + w * x), length - 2 * (x * x + y * y)),
-    )
+    R = rotation_rows(q, square=w * w + x * x + y * y + z * z)
     M = [[sum(moment[:, i, k, None] * R[k][j] for k in range(3)) for j in range(3)] for i in range(3)]
     sine = u[0] * (M[1][2] - M[2][1]) + u[1] * (M[2][0] - M[0][2]) + u[2] * (M[0][1] - M[1][0])
     along = sum(u[i] * M[i][j] * u[j] for i in range(3) for j in range(3))
@@ -535,4 +527,4 @@ def _unspun(q: Parts, scale: Float[Array, "U 3 3"], symmetry: Symmetry) -> Parts
     flat = sine**2 + cosine**2 < 1e-20  # every turn is as good: none, and no gradient (atan2(0, 0) has none)
     angle = jnp.arctan2(jnp.where(flat, 0.0, sine), jnp.where(flat, 1.0, cosine))
     half_sine = jnp.sin(angle / 2)
-    return _product(q, (jnp.cos(angle / 2), u[0] * half_sine, u[1] * half_sine, u[2] * half_sine))
+    return product(q, (jnp.cos(angle / 2), u[0] * half_sine, u[1] * half_sine, u[2] * half_sine))

@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import align, se3
+from jaxeval.linalg import eigh_small
 from jaxeval.metrics.pairs import PairGroup as PairGroup
 from jaxeval.metrics.pairs import over_pairs as over_pairs
 from jaxeval.metrics.pairs import pair_groups as pair_groups
@@ -238,13 +239,13 @@ def _axes_of_spread(
     With P the projector on the floored block, the eigenvectors of P diag(1..6) P span it in one way only; the other
     directions keep their own, pushed behind by distinct large eigenvalues.
     """
-    values, vectors = se3.eigh_small(covariance + free)  # 1 m^2 along free directions: far above any threshold
+    values, vectors = eigh_small(covariance + free)  # 1 m^2 along free directions: far above any threshold
     sigma = jnp.sqrt(jnp.maximum(values, 0.0))
     floored = sigma <= sigma_0_m
     P = (vectors * floored[None]) @ vectors.T
     ranks = jnp.where(floored, 0.0, 100.0 * (1.0 + jnp.arange(6)))
     canonical = P @ jnp.diag(jnp.arange(1.0, 7.0, dtype=P.dtype)) @ P + (vectors * ranks[None]) @ vectors.T
-    _, directions = se3.eigh_small(canonical)
+    _, directions = eigh_small(canonical)
     return jax.lax.stop_gradient(directions), jax.lax.stop_gradient(sigma)
 
 
@@ -383,14 +384,10 @@ def geometric_quality(
 
     _, z = departures(safe_poses, slot, found, reference, bodies)
     in_bin = found.pinned[:, slot] & _row_mask(len(reference.pairs), use)[:, None, None]  # [J, T, 6]
-    counted = in_bin & seen.pairs[..., None]
-    n = jnp.sum(counted, axis=(0, 2))
-    cost = jnp.where(counted, penalise(jnp.maximum(z - z_0, 0.0), params.penalty), 0.0)
-    cost = cost / jnp.maximum(n, 1)[None, :, None].astype(poses.dtype)
+    cost, n = _direction_costs(z, in_bin & seen.pairs[..., None], z_0, params)
     frame_pair_cost = jnp.sum(cost, axis=2)
     judged = judged_frames(seen.pairs, n, jnp.sum(in_bin, axis=(0, 2)), bins)
-    judged_bins = jnp.where(judged, bins, -1)
-    L = reference.nominal.shape[1]
+    judged_bins, L = jnp.where(judged, bins, -1), reference.nominal.shape[1]
     weights = frame_weights(judged_bins, L=L, weighting=params.weighting, dtype=poses.dtype)
 
     gate_code, gate_index = terminal_gate(
@@ -425,6 +422,15 @@ def geometric_quality(
         worst_deviation=worst.deviation,
         worst_axis=worst.axis,
     )
+
+
+def _direction_costs(
+    z: Float[Array, "J T 6"], counted: Bool[Array, "J T 6"], z_0: Float[Array, "..."], params: GeometricParams
+) -> tuple[Float[Array, "J T 6"], Int[Array, " T"]]:
+    """(cost of every direction as a share of its frame's, how many directions count in the frame)."""
+    n = jnp.sum(counted, axis=(0, 2))
+    cost = jnp.where(counted, penalise(jnp.maximum(z - z_0, 0.0), params.penalty), 0.0)
+    return cost / jnp.maximum(n, 1)[None, :, None].astype(z.dtype), n
 
 
 def pinned_pairs(found: Constraints) -> tuple[Bool[Array, " J"], Bool[Array, " J"]]:

@@ -24,6 +24,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxeval.linalg import divisor, orthonormal, solve_lower, solve_lower_transposed
 from jaxeval.types import pytree
 
 STATUS_CLOSURE, STATUS_NO_CLOSURE, STATUS_DEGENERATE, STATUS_INPUT = 0, 1, 2, 3
@@ -129,7 +130,7 @@ def grasp_margin(W: Float[Array, "W 6"], valid: Bool[Array, " W"], *, starts_n: 
     frozen = jax.lax.stop_gradient(jnp.where(valid[:, None] & finite, W, 0.0))
     tol = _tolerances(frozen.dtype)
     count = jnp.sum(valid).astype(frozen.dtype)
-    Q, L, rank = _orthonormal(frozen, tol.rank)
+    Q, L, rank = orthonormal(frozen, tolerance=tol.rank)
     walks = _walk(Q, L, starts_n, tol)
 
     length2 = jnp.where(walks.open, -jnp.inf, jnp.sum(walks.y * walks.y, axis=0))
@@ -148,18 +149,18 @@ def grasp_margin(W: Float[Array, "W 6"], valid: Bool[Array, " W"], *, starts_n: 
     closure = (rank == 6) & ~walks.open[0] & proved & (count * weight > tol.closure)
     weight = jnp.where(closure, weight, 0.0)
     alpha = weight * (valid.astype(Q.dtype) + rows.T @ multipliers)
-    weight_slope = weight * alpha[:, None] * _back(L, vertex)[None]
+    weight_slope = weight * alpha[:, None] * solve_lower_transposed(L, vertex)[None]
 
     # The longest vertex, solved again without the perturbation.
     rows, inverse = rows_of[1], inverse_of[1]
-    y = _back(L, inverse @ jnp.ones(6, Q.dtype))
+    y = solve_lower_transposed(L, inverse @ jnp.ones(6, Q.dtype))
     reach, rough = jnp.max(frozen @ y), jnp.take(walks.y, best, axis=1)
     polished = jnp.isfinite(reach) & (reach < 1.0 + tol.rank)
     y = jnp.where(polished, y, rough)
     size = jnp.sqrt(jnp.sum(y * y))
-    inside = jnp.max(frozen @ y) / jnp.where(size > 0, size, 1.0)
-    towards = y / jnp.where(size > 0, size, 1.0)
-    shares = rows.T @ (inverse.T @ _forward(L, towards)) * inside
+    inside = jnp.max(frozen @ y) / divisor(size)
+    towards = y / divisor(size)
+    shares = rows.T @ (inverse.T @ solve_lower(L, towards)) * inside
     shares = jnp.where(
         polished & jnp.all(jnp.isfinite(shares)), shares, _one_hot(jnp.argmax(frozen @ y), W.shape[0]).astype(Q.dtype)
     )
@@ -277,46 +278,6 @@ def _tolerances(dtype: np.dtype) -> _Tolerances:
     return _Tolerances(1e-10, 1e-9, 1e-11, 1e-7) if wide else _Tolerances(1e-5, 3e-5, 1e-6, 1e-4)
 
 
-def _orthonormal(W: Float[Array, "W 6"], tol: float) -> tuple[Float[Array, "W 6"], Float[Array, "6 6"], Int[Array, ""]]:
-    """(Q, L, rank) with ``W = Q L^T``, orthonormal columns of Q, L lower triangular, by Gram and Schmidt, twice.
-
-    A component that the ones before it explain gets a column of zeros and 1 on the diagonal.
-    """
-    columns: list[Array] = []
-    L = jnp.eye(6, dtype=W.dtype)
-    rank = jnp.zeros((), jnp.int32)
-    for k in range(6):
-        v = W[:, k]
-        whole = jnp.sqrt(jnp.sum(v * v))
-        for _ in range(2):
-            for j, q in enumerate(columns):
-                along = jnp.sum(q * v)
-                v = v - along * q
-                L = L.at[k, j].add(along)
-        length = jnp.sqrt(jnp.sum(v * v))
-        new = length > tol * whole
-        columns.append(jnp.where(new, v / jnp.where(new, length, 1.0), 0.0))
-        L = L.at[k, k].set(jnp.where(new, length, 1.0))
-        rank = rank + new
-    return jnp.stack(columns, axis=1), L, rank
-
-
-def _back(L: Float[Array, "6 6"], x: Float[Array, "6 ..."]) -> Float[Array, "6 ..."]:
-    """``L^-T x``, for many x at once along the axes that follow."""
-    out: list[Array] = []
-    for k in reversed(range(6)):
-        out.insert(0, (x[k] - sum(L[k + 1 + j, k] * o for j, o in enumerate(out))) / L[k, k])
-    return jnp.stack(out)
-
-
-def _forward(L: Float[Array, "6 6"], x: Float[Array, "6"]) -> Float[Array, "6"]:
-    """``L^-1 x``."""
-    out: list[Array] = []
-    for k in range(6):
-        out.append((x[k] - sum(L[k, j] * o for j, o in enumerate(out))) / L[k, k])
-    return jnp.stack(out)
-
-
 def _basis(Q: Float[Array, "W 6"], active: Int[Array, "6"]) -> tuple[Float[Array, "6 W"], Float[Array, "6 6"]]:
     """(which rows are active, the inverse of these six rows), by Gauss and Jordan; not finite for a singular basis."""
     rows = (active[:, None] == jnp.arange(Q.shape[0])[None]).astype(Q.dtype)
@@ -359,6 +320,55 @@ def _start_bases(starts_n: int) -> np.ndarray:
     return np.moveaxis(np.linalg.qr(rng.normal(size=(starts_n, 6, 6)))[0], 0, -1)
 
 
+def _closing(w: _Walks, tol: _Tolerances) -> Float[Array, "6 K"]:
+    """1 / length of each edge; 0 or less for one that nothing closes."""
+    inverse = 1.0 / jnp.maximum(w.slack, 1e-12)
+    scale = jnp.max(jnp.abs(w.rates), axis=0)
+    return jnp.max((-w.rates - tol.open * scale[None]) * inverse[:, None], axis=0)
+
+
+def _pivot(
+    w: _Walks, at: Float[Array, "6 K"], sign: Float[Array, " K"], tol: _Tolerances, *, free: bool = False
+) -> _Walks:
+    """Along edge ``at`` (one of six, one-hot) to where a row closes it; walks without ``going`` stay.
+
+    ``free``: ``at`` is a direction of no row, so that no row becomes inactive.
+    """
+    row = jnp.arange(w.slack.shape[0], dtype=jnp.int32)[:, None]
+    rate, edge = sign[None] * jnp.sum(w.rates * at[None], axis=1), sign[None] * jnp.sum(w.edges * at[None], axis=1)
+    slope = sign * jnp.sum(w.slopes * at, axis=0)
+    scale = jnp.max(jnp.abs(rate), axis=0)
+    speed = (-rate - tol.open * scale[None]) / jnp.maximum(w.slack, 1e-12)
+    fastest = jnp.max(speed, axis=0)
+    new = jnp.max(jnp.where(speed == fastest[None], row, -1), axis=0)
+    opened = w.going & (fastest <= 0)
+    moves = w.going & (fastest > 0)
+    hit = row == new[None]
+    step = jnp.where(moves, jnp.sum(jnp.where(hit, w.slack, 0.0), axis=0), 0.0)
+    own = jnp.take_along_axis(w.rates, jnp.maximum(new, 0)[None, None], axis=0)[0]
+    own = jnp.where(at > 0, sign[None] * own, own)
+    turn = jnp.sum(own * at, axis=0)
+    turn = jnp.where(moves, turn, 1.0)
+    step = jnp.where(moves, -step / turn, 0.0)
+    # The column itself becomes rate / turn: own - at with its own entry turned from turn into turn - 1.
+    off = jnp.where(moves[None], (own - at) / turn[None], 0.0)
+    flip = jnp.where((at > 0) & moves[None], sign[None], 1.0)
+    leaving = jnp.sum(jnp.where(at > 0, w.active, 0), axis=0, dtype=jnp.int32)
+    slack = jnp.maximum(w.slack + step[None] * rate, 0.0)
+    if not free:
+        slack = jnp.where((row == leaving[None]) & moves[None], step[None], slack)
+    return _Walks(
+        rates=flip[None] * w.rates - rate[:, None] * off[None],
+        edges=flip[None] * w.edges - edge[:, None] * off[None],
+        slopes=flip * w.slopes - slope[None] * off,
+        slack=jnp.where(hit & moves[None], jnp.inf, slack),
+        y=w.y + step[None] * edge,
+        active=jnp.where((at > 0) & moves[None], new[None], w.active),
+        open=w.open | opened,
+        going=moves,
+    )
+
+
 def _walk(Q: Float[Array, "W 6"], L: Float[Array, "6 6"], starts_n: int, tol: _Tolerances) -> _Walks:
     """Walks from the origin to vertices of P that no edge leaves upward: walk 0 up ``-sum q . x``, others up |y|.
 
@@ -367,50 +377,8 @@ def _walk(Q: Float[Array, "W 6"], L: Float[Array, "6 6"], starts_n: int, tol: _T
     n, dtype = Q.shape[0], Q.dtype
     bases = jnp.asarray(_start_bases(starts_n), dtype)
     linear = jnp.arange(starts_n) == 0
-    row = jnp.arange(n, dtype=jnp.int32)[:, None]
     nudge = 1.0 + tol.perturbation * np.random.default_rng(1).uniform(size=(n, 1))
     total = -jnp.sum(Q, axis=0)
-
-    def closing(w: _Walks) -> Float[Array, "6 K"]:
-        """1 / length of each edge; 0 or less for one that nothing closes."""
-        inverse = 1.0 / jnp.maximum(w.slack, 1e-12)
-        scale = jnp.max(jnp.abs(w.rates), axis=0)
-        return jnp.max((-w.rates - tol.open * scale[None]) * inverse[:, None], axis=0)
-
-    def pivot(w: _Walks, at: Float[Array, "6 K"], sign: Float[Array, " K"], free: bool) -> _Walks:
-        """Along edge ``at`` (one of six, one-hot) to where a row closes it; walks without ``going`` stay."""
-        rate, edge = sign[None] * jnp.sum(w.rates * at[None], axis=1), sign[None] * jnp.sum(w.edges * at[None], axis=1)
-        slope = sign * jnp.sum(w.slopes * at, axis=0)
-        scale = jnp.max(jnp.abs(rate), axis=0)
-        speed = (-rate - tol.open * scale[None]) / jnp.maximum(w.slack, 1e-12)
-        fastest = jnp.max(speed, axis=0)
-        new = jnp.max(jnp.where(speed == fastest[None], row, -1), axis=0)
-        opened = w.going & (fastest <= 0)
-        moves = w.going & (fastest > 0)
-        hit = row == new[None]
-        step = jnp.where(moves, jnp.sum(jnp.where(hit, w.slack, 0.0), axis=0), 0.0)
-        own = jnp.take_along_axis(w.rates, jnp.maximum(new, 0)[None, None], axis=0)[0]
-        own = jnp.where(at > 0, sign[None] * own, own)
-        turn = jnp.sum(own * at, axis=0)
-        turn = jnp.where(moves, turn, 1.0)
-        step = jnp.where(moves, -step / turn, 0.0)
-        # The column itself becomes rate / turn: own - at with its own entry turned from turn into turn - 1.
-        off = jnp.where(moves[None], (own - at) / turn[None], 0.0)
-        flip = jnp.where((at > 0) & moves[None], sign[None], 1.0)
-        leaving = jnp.sum(jnp.where(at > 0, w.active, 0), axis=0, dtype=jnp.int32)
-        slack = jnp.maximum(w.slack + step[None] * rate, 0.0)
-        if not free:
-            slack = jnp.where((row == leaving[None]) & moves[None], step[None], slack)
-        return _Walks(
-            rates=flip[None] * w.rates - rate[:, None] * off[None],
-            edges=flip[None] * w.edges - edge[:, None] * off[None],
-            slopes=flip * w.slopes - slope[None] * off,
-            slack=jnp.where(hit & moves[None], jnp.inf, slack),
-            y=w.y + step[None] * edge,
-            active=jnp.where((at > 0) & moves[None], new[None], w.active),
-            open=w.open | opened,
-            going=moves,
-        )
 
     def descend(k: Int[Array, ""], w: _Walks) -> _Walks:
         """From a face of P to one of a dimension less, along the k-th direction that is still free."""
@@ -418,11 +386,11 @@ def _walk(Q: Float[Array, "W 6"], L: Float[Array, "6 6"], starts_n: int, tol: _T
         uphill = jnp.where(
             linear, jnp.sum(w.slopes * at, axis=0), jnp.sum(w.edges * w.y[:, None] * at[None], axis=(0, 1))
         )
-        return pivot(w, at, jnp.where(uphill < 0, -1.0, 1.0).astype(dtype), True)
+        return _pivot(w, at, jnp.where(uphill < 0, -1.0, 1.0).astype(dtype), tol, free=True)
 
     def improve(carry: tuple[Int[Array, ""], _Walks]) -> tuple[Int[Array, ""], _Walks]:
         i, w = carry
-        speed = closing(w)
+        speed = _closing(w, tol)
         closed = speed > 0
         length = 1.0 / jnp.where(closed, speed, 1.0)
         rise = 2.0 * jnp.sum(w.y[:, None] * w.edges, axis=0) + length * jnp.sum(w.edges * w.edges, axis=0)
@@ -435,11 +403,12 @@ def _walk(Q: Float[Array, "W 6"], L: Float[Array, "6 6"], starts_n: int, tol: _T
         higher = jnp.where(linear, jnp.any(grows, axis=0), best > 10.0 * tol.open * jnp.sum(w.y * w.y, axis=0))
         going = w.going & ~endless & higher
         w = w._replace(going=going, open=w.open | endless)
-        return i + 1, pivot(w, (jnp.arange(6)[:, None] == first[None]).astype(dtype), jnp.ones(starts_n, dtype), False)
+        at = (jnp.arange(6)[:, None] == first[None]).astype(dtype)
+        return i + 1, _pivot(w, at, jnp.ones(starts_n, dtype), tol)
 
     w = _Walks(
         rates=-jnp.sum(Q[:, :, None, None] * bases[None], axis=1),
-        edges=_back(L, bases),
+        edges=solve_lower_transposed(L, bases),
         slopes=jnp.sum(total[:, None, None] * bases, axis=0),
         slack=jnp.broadcast_to(jnp.asarray(nudge, dtype), (n, starts_n)),
         y=jnp.zeros((6, starts_n), dtype),
@@ -454,6 +423,45 @@ def _walk(Q: Float[Array, "W 6"], L: Float[Array, "6 6"], starts_n: int, tol: _T
 # ------------------------------------------------------------------------------------------------ the nearest point
 
 
+class _Search(NamedTuple):
+    """The shortest y so far, and the six places for rows that hold with equality there (``used``)."""
+
+    y: Float[Array, "6"]
+    normals: Float[Array, "6 6"]
+    multipliers: Float[Array, "6"]
+    used: Bool[Array, "6"]
+    rows: Int[Array, "6"]
+    adding: Int[Array, ""]  # -1: choose one
+    multiplier: Float[Array, ""]
+    going: Bool[Array, ""]
+
+
+def _split(w: Float[Array, "6"], s: _Search) -> tuple[Float[Array, "6"], Float[Array, "6"]]:
+    """(part of w that the used rows do not span, their coefficients in the rest), by Gram and Schmidt, twice."""
+    q: list[Array] = []
+    R: list[list[Array]] = []
+    for k in range(6):
+        v, coefficients = s.normals[k], [jnp.zeros((), w.dtype) for _ in q]
+        for _ in range(2):
+            for j in range(k):
+                along = jnp.sum(q[j] * v)
+                v, coefficients[j] = v - along * q[j], coefficients[j] + along
+        length = jnp.sqrt(jnp.sum(v * v))
+        ok = s.used[k] & (length > 0)
+        q.append(jnp.where(ok, v / jnp.where(ok, length, 1.0), 0.0))
+        R.append([*coefficients, jnp.where(ok, length, 1.0)])
+    z, along = w, [jnp.zeros((), w.dtype) for _ in range(6)]
+    for _ in range(2):
+        for j in range(6):
+            a = jnp.sum(q[j] * z)
+            z, along[j] = z - a * q[j], along[j] + a
+    r: list[Array] = [jnp.zeros((), w.dtype)] * 6
+    for j in reversed(range(6)):
+        rest = along[j] - sum((r[k] * R[k][j] for k in range(j + 1, 6)), jnp.zeros((), w.dtype))
+        r[j] = jnp.where(s.used[j], rest / R[j][j], 0.0)
+    return z, jnp.stack(r)
+
+
 def _nearest(
     W: Float[Array, "W 6"], valid: Bool[Array, " W"], tol: _Tolerances
 ) -> tuple[Float[Array, "6"], Float[Array, " W"]]:
@@ -465,17 +473,7 @@ def _nearest(
     n, dtype = W.shape[0], W.dtype
     limit = 1e-6 if dtype == jnp.float32 else 1e-12
 
-    class State(NamedTuple):
-        y: Float[Array, "6"]
-        normals: Float[Array, "6 6"]
-        multipliers: Float[Array, "6"]
-        used: Bool[Array, "6"]
-        rows: Int[Array, "6"]
-        adding: Int[Array, ""]  # -1: choose one
-        multiplier: Float[Array, ""]
-        going: Bool[Array, ""]
-
-    def step(carry: tuple[Int[Array, ""], State]) -> tuple[Int[Array, ""], State]:
+    def step(carry: tuple[Int[Array, ""], _Search]) -> tuple[Int[Array, ""], _Search]:
         i, s = carry
         short = jnp.where(valid, W @ s.y - 1.0, jnp.inf)
         worst = jnp.argmin(short).astype(jnp.int32)
@@ -484,28 +482,7 @@ def _nearest(
         going = s.going & ~(fresh & (short[worst] > -10.0 * limit))
         multiplier = jnp.where(fresh, 0.0, s.multiplier)
         w = W[p]
-        q: list[Array] = []
-        R: list[list[Array]] = []
-        for k in range(6):
-            v, coefficients = s.normals[k], [jnp.zeros((), dtype) for _ in q]
-            for _ in range(2):
-                for j in range(k):
-                    along = jnp.sum(q[j] * v)
-                    v, coefficients[j] = v - along * q[j], coefficients[j] + along
-            length = jnp.sqrt(jnp.sum(v * v))
-            ok = s.used[k] & (length > 0)
-            q.append(jnp.where(ok, v / jnp.where(ok, length, 1.0), 0.0))
-            R.append([*coefficients, jnp.where(ok, length, 1.0)])
-        z, along = w, [jnp.zeros((), dtype) for _ in range(6)]
-        for _ in range(2):
-            for j in range(6):
-                a = jnp.sum(q[j] * z)
-                z, along[j] = z - a * q[j], along[j] + a
-        r: list[Array] = [jnp.zeros((), dtype)] * 6
-        for j in reversed(range(6)):
-            rest = along[j] - sum((r[k] * R[k][j] for k in range(j + 1, 6)), jnp.zeros((), dtype))
-            r[j] = jnp.where(s.used[j], rest / R[j][j], 0.0)
-        back = jnp.stack(r)
+        z, back = _split(w, s)
         falls = s.used & (back > 0)
         dual = jnp.where(falls, s.multipliers / jnp.where(falls, back, 1.0), jnp.inf)
         drop = jnp.argmin(dual)
@@ -522,7 +499,7 @@ def _nearest(
         here = jnp.arange(6)
         slot = (here == jnp.argmin(s.used)) & full
         off = (here == drop) & dropped
-        return i + 1, State(
+        return i + 1, _Search(
             y=jnp.where(going & spans, s.y + t * z, s.y),
             normals=jnp.where(slot[:, None], w[None], jnp.where(off[:, None], 0.0, s.normals)),
             multipliers=jnp.where(slot, multiplier, jnp.where(off, 0.0, jnp.maximum(multipliers, 0.0))),
@@ -534,10 +511,10 @@ def _nearest(
         )
 
     none = jnp.zeros(6, dtype)
-    start = State(none, jnp.zeros((6, 6), dtype), none, jnp.zeros(6, bool), jnp.zeros(6, jnp.int32),
+    start = _Search(none, jnp.zeros((6, 6), dtype), none, jnp.zeros(6, bool), jnp.zeros(6, jnp.int32),
                   jnp.int32(-1), jnp.zeros((), dtype), jnp.any(valid))  # fmt: skip
     _, s = jax.lax.while_loop(lambda c: (c[0] < STEPS_N) & c[1].going, step, (jnp.int32(0), start))
     length = jnp.sqrt(jnp.sum(s.y * s.y))
-    away = -s.y / jnp.where(length > 0, length, 1.0)
+    away = -s.y / divisor(length)
     share = s.multipliers / jnp.maximum(jnp.sum(s.multipliers), jnp.finfo(dtype).tiny)
     return away, jnp.sum(jnp.where(s.rows[:, None] == jnp.arange(n)[None], share[:, None], 0.0), axis=0)

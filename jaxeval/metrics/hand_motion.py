@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
+from jaxeval.linalg import safe_norm
 from jaxeval.metrics.smoothness import angular_speed_of, speed_of
 
 STATUS_OK, STATUS_NO_GRASP, STATUS_NO_LIFT, STATUS_NO_LIMIT, STATUS_NO_MOTION = range(5)
@@ -37,7 +38,7 @@ def relative_motion(
     T_hand_object = jax.vmap(se3.relative_pose)(T_world_object, T_world_hand)
     at_grasp = T_hand_object[jnp.maximum(grasp, 0)]
     Xi = jax.vmap(lambda T: se3.log_decoupled(se3.relative_pose(T, at_grasp)))(T_hand_object)
-    return jax.vmap(se3.safe_norm)(Xi[:, :3]), jax.vmap(se3.safe_norm)(Xi[:, 3:])
+    return safe_norm(Xi[:, :3]), safe_norm(Xi[:, 3:])
 
 
 class HandMotion(NamedTuple):

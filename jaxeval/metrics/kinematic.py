@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import field
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxeval.se3 import round_robin
+from jaxeval.linalg import divisor, singular_values, volume
 from jaxeval.types import STATIC, a_number, pytree
 
 STATUS_OK, STATUS_NO_FRAMES, STATUS_NO_JOINTS = 0, 1, 2
@@ -57,63 +56,8 @@ def manipulability(J: Float[Array, "6 n ..."], *, torque_length_m: float | Float
         translational=volume(J[:3]),
         full=volume(scaled),
         sigma_min=sigma[-1],
-        inverse_condition=sigma[-1] / jnp.where(sigma[0] > 0, sigma[0], 1.0),
+        inverse_condition=sigma[-1] / divisor(sigma[0]),
     )
-
-
-def volume(J: Float[Array, "m n ..."]) -> Float[Array, " ..."]:
-    """Product of the singular values of J, by Gram and Schmidt: the product of what each row adds to those before.
-
-    Squares nothing, so that small values keep their digits in float32.
-    """
-    if J.shape[0] > J.shape[1]:
-        J = jnp.swapaxes(J, 0, 1)
-    rows, out = list(J), jnp.ones(J.shape[2:], J.dtype)
-    for i, row in enumerate(rows):
-        length = _norm(row)
-        out = out * length
-        direction = row / jnp.where(length > 0, length, 1.0)[None]
-        for k in range(i + 1, len(rows)):
-            rows[k] = rows[k] - direction * jnp.sum(direction * rows[k], axis=0)[None]
-    return out
-
-
-def singular_values(J: Float[Array, "m n ..."], *, sweeps_n: int = 6) -> Float[Array, "k ..."]:
-    """Singular values of a small matrix, largest first (k = min(m, n)), by one-sided Jacobi rotations.
-
-    Pairs of rows are turned until all are orthogonal; their lengths are the singular values. Plain arithmetic on any
-    device (see ``se3.eigh_small`` for why not LAPACK), and small values keep their digits.
-    """
-    if J.shape[0] > J.shape[1]:
-        J = jnp.swapaxes(J, 0, 1)
-    m = J.shape[0]
-    if m % 2:
-        J = jnp.concatenate([J, jnp.zeros_like(J[:1])])
-    partners = np.stack(round_robin(len(J)))
-    own = np.arange(len(J))
-    first = jnp.asarray(own[None] < partners)  # of each pair, the row with the lower number
-
-    def rotate(i: Int[Array, ""], A: Float[Array, "m n ..."]) -> Float[Array, "m n ..."]:
-        r = i % len(partners)
-        other = A[jnp.asarray(partners)[r]]
-        sign = jnp.where(first[r], 1.0, -1.0).astype(A.dtype).reshape(-1, *(1,) * (A.ndim - 2))
-        inner = jnp.sum(A * other, axis=1)
-        flat = jnp.abs(inner) < jnp.finfo(A.dtype).tiny * 1e4
-        tau = sign * (jnp.sum(other * other, axis=1) - jnp.sum(A * A, axis=1)) / jnp.where(flat, 1.0, 2.0 * inner)
-        t = sign * jnp.where(tau < 0, -1.0, 1.0) / (jnp.abs(tau) + jnp.sqrt(1.0 + tau * tau))
-        t = jnp.where(flat, 0.0, t)
-        c = 1.0 / jnp.sqrt(1.0 + t * t)
-        return c[:, None] * A - (t * c)[:, None] * other
-
-    turned = jax.lax.fori_loop(0, sweeps_n * len(partners), rotate, J)
-    lengths = _norm(jnp.swapaxes(turned, 0, 1))
-    return -jnp.sort(-lengths, axis=0)[:m]
-
-
-def _norm(x: Float[Array, "n ..."]) -> Float[Array, " ..."]:
-    """Length along the leading axis, with gradient 0 at 0."""
-    square = jnp.sum(x * x, axis=0)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
 
 
 # ------------------------------------------------------------------------------------------------- limits and speed

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
+from jaxeval.linalg import divisor, safe_norm
 from jaxeval.metrics.spectral_arc import STATUS_GAPS as STATUS_GAPS
 from jaxeval.metrics.spectral_arc import STATUS_INPUT as STATUS_INPUT
 from jaxeval.metrics.spectral_arc import STATUS_LOW_RATE as STATUS_LOW_RATE
@@ -85,7 +86,7 @@ def _central(change: Float[Array, "S D"], seconds: Float[Array, " S"], both: Boo
 
     With both, each step's rate is weighted by the other's duration: exact for constant acceleration at any stamps.
     """
-    rate = change / jnp.where(seconds > 0, seconds, 1.0)[:, None]
+    rate = change / divisor(seconds)[:, None]
     zero = jnp.zeros(1, seconds.dtype)
     before, after = jnp.concatenate([zero, seconds]), jnp.concatenate([seconds, zero])  # 0: no step on that side
     rate_before = jnp.concatenate([jnp.zeros_like(rate[:1]), rate])
@@ -94,7 +95,7 @@ def _central(change: Float[Array, "S D"], seconds: Float[Array, " S"], both: Boo
     w_before = jnp.where(has_before, jnp.where(has_after, after, 1.0), 0.0)
     w_after = jnp.where(has_after, jnp.where(has_before, before, 1.0), 0.0)
     weight = w_before + w_after
-    weight = jnp.where(weight > 0, weight, 1.0)
+    weight = divisor(weight)
     return (w_before / weight)[:, None] * rate_before + (w_after / weight)[:, None] * rate_after
 
 
@@ -106,14 +107,14 @@ def speed_of(
     0 at invalid frames and at frames without a valid neighbour; mask them. Central differences halve white noise of
     the positions against plain steps. Unchanged when the world frame changes.
     """
-    return jax.vmap(se3.safe_norm)(_central(*steps_between(positions, time_s, valid)))
+    return safe_norm(_central(*steps_between(positions, time_s, valid)))
 
 
 def angular_speed_of(
     wxyz: Float[Array, "T 4"], time_s: Float[Array, " T"], valid: Bool[Array, " T"]
 ) -> Float[Array, " T"]:
     """Angular speed at every frame, rad/s, as :func:`speed_of` has it; q and -q are one rotation."""
-    return jax.vmap(se3.safe_norm)(_central(*_turns(wxyz, time_s, valid)))
+    return safe_norm(_central(*_turns(wxyz, time_s, valid)))
 
 
 def _turns(
@@ -161,7 +162,7 @@ def _bridged(
     step = valid & (previous >= 0)
     from_ = jnp.maximum(previous, 0)
     change = jnp.where(step[:, None], positions - positions[from_], 0.0)
-    return jax.vmap(se3.safe_norm)(change), jnp.where(step, time_s - time_s[from_], 0.0)
+    return safe_norm(change), jnp.where(step, time_s - time_s[from_], 0.0)
 
 
 # -------------------------------------------------------------------------------------------------------------- jerk
@@ -195,7 +196,7 @@ def jerk_of(
     safe_time = jnp.where(valid, time_s, 0.0)
     start, end = safe_time[clock.first], safe_time[clock.last]
     half_s = jnp.minimum(0.5 * jnp.asarray(window_s, time_s.dtype), 0.5 * (end - start))
-    unit = jnp.where(half_s > 0, half_s, 1.0)
+    unit = divisor(half_s)
     centre = jnp.clip(safe_time, start + half_s, end - half_s)
     at = (safe_time - centre) / unit
 
@@ -286,11 +287,11 @@ def motion_quality(
     length, seconds = _bridged(poses[:, 4:], time_s, valid)
     finite = jnp.all(jnp.isfinite(poses), axis=1) & jnp.isfinite(time_s)
     turns, turn_s, adjacent = _turns(poses[:, :4], time_s, valid)
-    turn = jnp.append(jnp.zeros(1, length.dtype), jax.vmap(se3.safe_norm)(turns))
+    turn = jnp.append(jnp.zeros(1, length.dtype), safe_norm(turns))
     speed = speed_of(poses[:, 4:], time_s, valid)
-    angular = jax.vmap(se3.safe_norm)(_central(turns, turn_s, adjacent))
+    angular = safe_norm(_central(turns, turn_s, adjacent))
     jerk = jerk_of(poses[:, 4:], time_s, valid, window_s=params.jerk_window_s, half_n=params.jerk_half_n)
-    jerk_size = jax.vmap(se3.safe_norm)(jerk.vector)
+    jerk_size = safe_norm(jerk.vector)
     settings = sparc_settings(params)
     turning = dict(settings)
     turning["still"] = params.still_rad_s

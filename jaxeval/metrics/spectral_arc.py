@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxeval.linalg import divisor, safe_sqrt
+
 STATUS_OK, STATUS_NO_MOTION, STATUS_TOO_SHORT, STATUS_GAPS, STATUS_LOW_RATE = 0, 1, 2, 3, 4
 STATUS_TIME, STATUS_INPUT, STATUS_WINDOW = 5, 6, 7
 STATUS_SENTENCES = {
@@ -55,7 +57,7 @@ def time_base(time_s: Float[Array, " T"], valid: Bool[Array, " T"]) -> TimeBase:
     last = jnp.max(jnp.where(valid, frame, 0))
     _, step, adjacent = steps_between(time_s[:, None], time_s, valid)
     count = jnp.maximum(jnp.sum(adjacent), 1).astype(time_s.dtype)
-    typical = jnp.exp(jnp.sum(jnp.where(step > 0, jnp.log(jnp.where(step > 0, step, 1.0)), 0.0)) / count)
+    typical = jnp.exp(jnp.sum(jnp.where(step > 0, jnp.log(divisor(step)), 0.0)) / count)
     span = jnp.where(n > 0, time_s[last] - time_s[first], 0.0)
     return TimeBase(
         first=first,
@@ -151,7 +153,7 @@ def speed_spectrum(
     clock = time_base(time_s, valid)
     samples, doublings = _even_samples(speed, time_s, valid, clock)
     total = jnp.sum(samples)
-    M = _magnitudes(samples, padlevel) / jnp.where(total > 0, total, 1.0)
+    M = _magnitudes(samples, padlevel) / divisor(total)
     magnitude = jnp.append(M[:-1].T.reshape(-1), M[-1, -1])
     rate_hz = _rate_hz(clock)
     bin_hz = rate_hz / jnp.exp2((doublings + padlevel).astype(rate_hz.dtype))
@@ -180,7 +182,7 @@ def _arc_length(
     """
     rate_hz = _rate_hz(clock)
     total = jnp.sum(samples)
-    M = (_low_magnitudes if low else _magnitudes)(samples, padlevel) / jnp.where(total > 0, total, 1.0)
+    M = (_low_magnitudes if low else _magnitudes)(samples, padlevel) / divisor(total)
     bins_n = jnp.exp2((doublings + padlevel).astype(rate_hz.dtype))  # K
     R, H = M.shape[0] - 1, M.shape[1]
     k = jnp.arange(R + 1, dtype=jnp.int32)[:, None] + R * jnp.arange(H, dtype=jnp.int32)[None]
@@ -206,7 +208,7 @@ def _arc_length(
 
 
 def _rate_hz(clock: TimeBase) -> Float[Array, ""]:
-    return 1.0 / jnp.where(clock.step_s > 0, clock.step_s, 1.0)
+    return 1.0 / divisor(clock.step_s)
 
 
 def _limit(
@@ -234,7 +236,7 @@ def _even_samples(
     T = x.shape[0]
     frame = jnp.arange(T, dtype=jnp.int32)
     inside = (frame >= clock.first) & (frame <= clock.last)
-    step_s = jnp.where(clock.step_s > 0, clock.step_s, 1.0)
+    step_s = divisor(clock.step_s)
     after_s = time_s - time_s[clock.first]
     # frames at or before each instant of the grid: each frame counts from the instant that follows it on
     instant = jnp.clip(jnp.ceil(jax.lax.stop_gradient(after_s) / step_s), 0, T - 1).astype(jnp.int32)
@@ -242,7 +244,7 @@ def _even_samples(
     left = clock.first + jnp.clip(before - 1, 0, jnp.maximum(clock.n - 2, 0))
 
     _, step, _ = steps_between(x[:, None], after_s, inside)
-    slope = jnp.append(jnp.diff(x) / jnp.where(step > 0, step, 1.0), 0.0)
+    slope = jnp.append(jnp.diff(x) / divisor(step), 0.0)
     place = _places(T, clock.n)
     line = jnp.stack([x, slope, after_s], axis=1)[left[place.sample]]
     value = line[:, 0] + line[:, 1] * (place.sample.astype(x.dtype) * clock.step_s - line[:, 2])
@@ -305,7 +307,7 @@ def _magnitudes(samples: Float[Array, " L"], padlevel: int) -> Float[Array, "R1 
     L, R = samples.shape[0], 2**padlevel
     turn = np.exp(-2j * np.pi * np.outer(np.arange(R // 2 + 1), np.arange(L)) / (R * L))
     V = jnp.fft.fft(samples[None] * jnp.asarray(turn, jnp.result_type(samples, jnp.complex64)))
-    M = _root(jnp.real(V) ** 2 + jnp.imag(V) ** 2)
+    M = safe_sqrt(jnp.real(V) ** 2 + jnp.imag(V) ** 2)
     H = L // 2
     return jnp.concatenate([M[: R // 2 + 1, :H][:R], M[R // 2 - 1 : 0 : -1, : H - 1 : -1][: R // 2], M[:1, 1 : H + 1]])
 
@@ -330,12 +332,7 @@ def _low_magnitudes(samples: Float[Array, " L"], padlevel: int) -> Float[Array, 
     angle = 2 * np.pi * np.outer(np.arange(L // 2) + 0.5, np.arange(bins_n)) / (2**padlevel * L)
     even = (after + before) @ jnp.asarray(np.cos(angle), samples.dtype)
     odd = (after - before) @ jnp.asarray(np.sin(angle), samples.dtype)
-    return _root(even**2 + odd**2)[:, None]
-
-
-def _root(square: Float[Array, " ..."]) -> Float[Array, " ..."]:
-    positive = square > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
+    return safe_sqrt(even**2 + odd**2)[:, None]
 
 
 def sparc_batch(

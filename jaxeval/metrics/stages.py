@@ -29,6 +29,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
+from jaxeval.linalg import safe_norm
 from jaxeval.metrics.hand_motion import relative_motion
 from jaxeval.types import STATIC, Symmetry, a_count, a_number, bucket_length, pytree
 
@@ -299,7 +300,7 @@ def _angles(wxyz: Float[Array, "T 4"], goal_wxyz: Float[Array, "4"], symmetry: S
 
     def angle(q: Float[Array, "4"]) -> Float[Array, ""]:
         goal, pose = jnp.pad(goal_wxyz, (0, 3)), jnp.pad(q, (0, 3))
-        return se3.safe_norm(se3.log_decoupled(se3.symmetric_error(goal, pose, pair))[3:])
+        return safe_norm(se3.log_decoupled(se3.symmetric_error(goal, pose, pair))[3:])
 
     return jax.vmap(angle)(wxyz)
 
@@ -330,7 +331,7 @@ def monitor(signals: StageSignals, *, geometry: StageGeometry, params: StagePara
     judged = status == STATUS_OK
     last = jnp.maximum(T - 1 - jnp.argmax(valid[::-1]), 0)
     position, force = s.body[:, 4:], jnp.sum(finger, axis=1)
-    speed, turn = jax.vmap(se3.safe_norm)(s.linear), jax.vmap(se3.safe_norm)(s.angular)
+    speed, turn = safe_norm(s.linear), safe_norm(s.angular)
     angle = _angles(s.body[:, :4], jnp.asarray(geometry.goal_wxyz, dtype), geometry.symmetry)
 
     # where it is in the receptacle
@@ -350,7 +351,7 @@ def monitor(signals: StageSignals, *, geometry: StageGeometry, params: StagePara
     acquired = _first(valid & gripped & (rise >= p.rise_m))
     held = valid & since(acquired) & (force > p.hold_n)
     oriented = angle < p.oriented_rad
-    near = jax.vmap(se3.safe_norm)(position - jnp.asarray(geometry.pre_insert_m, dtype)[None]) < p.near_m
+    near = safe_norm(position - jnp.asarray(geometry.pre_insert_m, dtype)[None]) < p.near_m
     inserted = _first(inside & since(acquired))
     released = _first(_run(valid & since(inserted) & (force < p.hold_n)) >= p.release_steps)
     still = (speed < p.settle_m_s) & (turn < p.settle_rad_s)

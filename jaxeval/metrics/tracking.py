@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
+from jaxeval.linalg import safe_norm, safe_sqrt
 from jaxeval.types import FROZEN_JUMP_M, FROZEN_S, JUMP_M, Shape, Symmetry, a_number, pytree
 
 STATUS_OK, STATUS_NO_VALID_FRAMES, STATUS_INPUT = 0, 1, 2
@@ -127,24 +128,18 @@ def frame_errors(
         across = jnp.sum((seen[:, None] - points[None]) ** 2, axis=-1)
         reach = jnp.max(jnp.sum((seen[None] - jnp.concatenate([copies, back[None]])) ** 2, axis=-1), axis=1)
         return (
-            se3.safe_norm(T_est[4:] - T[4:]),
-            se3.safe_norm(se3.log_decoupled(error)[3:]),
-            se3.safe_norm(se3.log_decoupled(nearest)[3:]),
-            jnp.mean(jax.vmap(se3.safe_norm)(seen - points)),
-            jnp.mean(_root(jnp.min(across, axis=1))),
-            _root(jnp.min(reach)),
+            safe_norm(T_est[4:] - T[4:]),
+            safe_norm(se3.log_decoupled(error)[3:]),
+            safe_norm(se3.log_decoupled(nearest)[3:]),
+            jnp.mean(safe_norm(seen - points)),
+            jnp.mean(safe_sqrt(jnp.min(across, axis=1))),
+            safe_sqrt(jnp.min(reach)),
         )
 
     values = jax.lax.map(one, (estimate, truth), batch_size=frames_n)
     return FrameErrors(
         counted=use, **{name: jnp.where(use, x, jnp.nan) for name, x in zip(ERRORS, values, strict=True)}
     )
-
-
-def _root(square: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Square root whose gradient at zero is zero instead of infinite."""
-    positive = square > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
 
 
 def _turns(symmetry: Symmetry, spin_n: int) -> np.ndarray:

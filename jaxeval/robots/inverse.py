@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxeval.linalg import rotation_rows, solve_positive
 from jaxeval.metrics.kinematic import joint_limit_margin
 from jaxeval.robots.model import Frame, Robot, chain, cross, forward_kinematics, jacobian_of
 from jaxeval.types import pytree
@@ -163,33 +164,11 @@ def tip_error(tip: Frame, target: Frame) -> Float[Array, "6 ..."]:
     return jnp.concatenate([target.t - tip.t, (jnp.arctan2(length, cosine2) / length)[None] * sine2])
 
 
-def solve_positive(A: Float[Array, "m m ..."], b: Float[Array, "m ..."], *, damping: Any) -> Float[Array, "m ..."]:
-    """x with ``(A + damping I) x = b`` for a symmetric positive A, by unrolled L D L^T."""
-    m = b.shape[0]
-    L: list[list[Any]] = [[0.0] * m for _ in range(m)]
-    D: list[Any] = []
-    for j in range(m):
-        D.append(A[j, j] + damping - sum(L[j][k] * L[j][k] * D[k] for k in range(j)))
-        for i in range(j + 1, m):
-            L[i][j] = (A[i, j] - sum(L[i][k] * L[j][k] * D[k] for k in range(j))) / D[j]
-    y: list[Any] = []
-    for i in range(m):
-        y.append(b[i] - sum(L[i][k] * y[k] for k in range(i)))
-    x: list[Any] = [0.0] * m
-    for i in reversed(range(m)):
-        x[i] = y[i] / D[i] - sum(L[k][i] * x[k] for k in range(i + 1, m))
-    return jnp.stack(x)
-
-
 def frame_of(pose: Float[Array, "7 ..."]) -> Frame:
     """Axes and origin of poses (wxyz_xyz), components leading: what :func:`damped_step` aims at."""
-    w, x, y, z = pose[:4]
-    return Frame(
-        jnp.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)]),
-        jnp.stack([2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x)]),
-        jnp.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)]),
-        pose[4:],
-    )
+    R = rotation_rows(pose[:4])
+    x, y, z = (jnp.stack([row[j] for row in R]) for j in range(3))
+    return Frame(x, y, z, pose[4:])
 
 
 def _seeds(robot: Robot, T_base_tip: Float[Array, "B 7"], seeds_n: int) -> Float[Array, "n S B"]:

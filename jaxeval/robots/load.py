@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from jaxeval.linalg import rotation_rows
 from jaxeval.robots.model import Robot
 from jaxeval.types import InputError
 
@@ -102,12 +103,12 @@ def described(
     }
 
 
-def robot_from_dict(told: dict[str, Any], name: str) -> Robot:
+def robot_from_dict(description: dict[str, Any], name: str) -> Robot:
     """The robot of a dictionary as `described` makes it, every joint's frame turned so that its axis is z."""
-    joints = told["joints"]
+    joints = description["joints"]
     turned = [_z_to(np.array(j["axis"], np.float64)) for j in joints]  # R_joint_turned
     before = [np.eye(3), *turned]
-    tip_R, tip_t = np.array(told["tip"]["R"], np.float64), np.array(told["tip"]["t_m"], np.float64)
+    tip_R, tip_t = np.array(description["tip"]["R"], np.float64), np.array(description["tip"]["t_m"], np.float64)
 
     def column(key: str, missing: float = np.nan) -> Any:
         return np.array([missing if j[key] is None else j[key] for j in joints], np.float64)
@@ -125,11 +126,11 @@ def robot_from_dict(told: dict[str, Any], name: str) -> Robot:
         velocity_limit=column("velocity"),
         sliding=tuple(j["kind"] == "prismatic" for j in joints),
         joint_names=tuple(j["name"] for j in joints),
-        gripper_joints=tuple(told["gripper_joints"]),
+        gripper_joints=tuple(description["gripper_joints"]),
         name=name,
-        base_link=told["base_link"],
-        tip_link=told["tip_link"],
-        source=told["source"],
+        base_link=description["base_link"],
+        tip_link=description["tip_link"],
+        source=description["source"],
     )
 
 
@@ -278,14 +279,7 @@ def _mjcf(path: Path, base_link: str, tip_link: str) -> list[Step]:
 
 
 def _of_quaternion(wxyz: np.ndarray) -> np.ndarray:
-    w, x, y, z = np.asarray(wxyz, float) / np.linalg.norm(wxyz)
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
+    return np.array(rotation_rows(np.asarray(wxyz, float) / np.linalg.norm(wxyz)))
 
 
 def _expect(path: Path, what: str, name: str, known: set[str]) -> str:

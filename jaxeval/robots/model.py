@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxeval import se3
+from jaxeval import linalg, se3
 from jaxeval.types import STATIC, pytree
 
 
@@ -126,4 +126,4 @@ def jacobian_of(robot: Robot, at: Chain) -> Float[Array, "6 n ..."]:
 
 def cross(a: Float[Array, "3 ..."], b: Float[Array, "3 ..."]) -> Float[Array, "3 ..."]:
     """a x b along the leading axis."""
-    return jnp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
+    return jnp.stack(linalg.cross(a, b))

@@ -128,8 +128,8 @@ def agree(
         rows = list(_with_success(joined, tables, settings))
     if len(merged) > KENDALL_N:
         notes.append(f"Kendall's correlation is left out wherever it would compare more than {KENDALL_N} executions")
-    told = tuple([*notes, *joined.notes])
-    return Agreed(tuple(rows), tuple(joined.metrics), told, tuple(predicted), tuple(slopes), settings.level)
+    all_notes = tuple([*notes, *joined.notes])
+    return Agreed(tuple(rows), tuple(joined.metrics), all_notes, tuple(predicted), tuple(slopes), settings.level)
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -274,9 +274,9 @@ def _with_ratings(joined: _Joined, merged: dict[tuple[str, ...], dict[str, Any]]
     for key, mine in by_key.items():
         at = index.get(key, [])
         if len(at) > 1:
-            told = ", ".join(f"{c} {v!r}" for c, v in zip(shared, key, strict=True))
+            pairs = ", ".join(f"{c} {v!r}" for c, v in zip(shared, key, strict=True))
             raise InputError(
-                f"{rated.path}: {len(at)} scored executions are {told}, expected one; add the column that tells them "
+                f"{rated.path}: {len(at)} scored executions are {pairs}, expected one; add the column that tells them "
                 f"apart ({', '.join(c for c in KEYS if c not in shared)}) to the ratings"
             )
         found.append((at[0] if at else None, mine))
@@ -456,10 +456,10 @@ def _ranked(
             k = list(metrics).index(name)
             of = {quantity: jax.tree.map(lambda v, k=k: v[k], r) for quantity, r in made.items()}
             mine = found.setdefault(name, [])
-            told = against
+            target = against
             if success:
-                told, a = f"success ({int(y.sum())} of {n})", of["AUROC"]
-                place = (told, name, scope, policy, task)
+                target, a = f"success ({int(y.sum())} of {n})", of["AUROC"]
+                place = (target, name, scope, policy, task)
                 mine.append(_row("AUROC", place, n, lost, (a.value, a.low, a.high), None, "", a.status))
             for quantity in ("Spearman", "Kendall") if taus else ("Spearman",):
                 r = of[quantity]
@@ -524,5 +524,5 @@ def _row(
         return None if v is None or math.isnan(float(v)) else float(v)  # -inf stays: there is no lower bound
 
     value, low, high = ends
-    told, by = Status.of(status).value, "" if known(p) is None else p_by
-    return AgreementRow(quantity, *where, n, left_out, known(value), known(low), known(high), known(p), by, told)
+    status_text, by = Status.of(status).value, "" if known(p) is None else p_by
+    return AgreementRow(quantity, *where, n, left_out, known(value), known(low), known(high), known(p), by, status_text)

@@ -224,30 +224,32 @@ def _compared(cells: Sequence[Cell], settings: Settings) -> list[dict[str, Any]]
     pairs = E.paired_cells(cells, level=s.level, margin=s.rate_margin, resamples_n=s.resamples_n, seed=s.seed)
     out: list[dict[str, Any]] = []
     for k, cell in enumerate(cells):
-        told, boot, counts = _at(pairs.difference, k), _at(pairs.bootstrap, k), cell.counts
+        estimate, boot, counts = _at(pairs.difference, k), _at(pairs.bootstrap, k), cell.counts
         out.append({
-            "pairing": "paired", "pairs_n": sum(counts), **counts._asdict(), "difference": told.value, "low": told.low,
-            "high": told.high, "interval": "Tango score", "bootstrap_low": boot.low, "bootstrap_high": boot.high,
+            "pairing": "paired", "pairs_n": sum(counts), **counts._asdict(), "difference": estimate.value,
+            "low": estimate.low, "high": estimate.high, "interval": "Tango score",
+            "bootstrap_low": boot.low, "bootstrap_high": boot.high,
             "p": float(pairs.exact.p[k]), "test": "exact McNemar", "p_mid": float(pairs.mid_p.p[k]),
-            "equivalence_p": float(pairs.equivalent.p[k]), "status": Status.of(told.status).value,
+            "equivalence_p": float(pairs.equivalent.p[k]), "status": Status.of(estimate.status).value,
         })  # fmt: skip
     if apart := [k for k, c in enumerate(cells) if not c.paired]:
         newcombe, tests = E.unpaired_cells([cells[k] for k in apart], s.level)
         for i, k in enumerate(apart):
-            told = _at(newcombe, i)
+            estimate = _at(newcombe, i)
             out[k] = {
-                "pairing": "unpaired", "difference": told.value, "low": told.low, "high": told.high,
+                "pairing": "unpaired", "difference": estimate.value, "low": estimate.low, "high": estimate.high,
                 "interval": "Newcombe", "p": tests[i][0], "test": tests[i][1], "equivalence_p": None,
-                "status": Status.of(told.status).value,
+                "status": Status.of(estimate.status).value,
             }  # fmt: skip
     several = [k for k, c in enumerate(cells) if S.several_seeds(c) and c.a.rows and c.b.rows]
     for k in several:
-        told = S.varied(S.cell_parts(cells[k]))
-        low, high = told.interval(s.level)
+        estimate = S.varied(S.cell_parts(cells[k]))
+        low, high = estimate.interval(s.level)
         out[k] |= {
             "low": low, "high": high, "interval": "seeds and starts (t)", "p": None, "p_mid": None, "test": None,
-            "seeds_p": told.p(), "seeds_n": max(len(seeds) for seeds in S.seeds_of(cells[k])),
-            "equivalence_p": told.equivalence_p(s.rate_margin), "wanting": told.wanting(), "status": Status.OK.value,
+            "seeds_p": estimate.p(), "seeds_n": max(len(seeds) for seeds in S.seeds_of(cells[k])),
+            "equivalence_p": estimate.equivalence_p(s.rate_margin), "wanting": estimate.wanting(),
+            "status": Status.OK.value,
         }  # fmt: skip
     if paired := [k for k in several if cells[k].paired]:
         wide = S.crossed_bootstrap([cells[k] for k in paired], level=s.level, resamples_n=s.resamples_n, seed=s.seed)
@@ -259,12 +261,12 @@ def _compared(cells: Sequence[Cell], settings: Settings) -> list[dict[str, Any]]
 def _side(side: str, runs: Runs, rate: Estimate, other: str) -> dict[str, Any]:
     """What one policy did in a cell. ``other``: the definition of success that is not used, counted beside."""
     beside = [r[other] for r in runs.kept if r[other] is not None]
-    told = {
+    facts = {
         "k": runs.k, "n": len(runs.rows), "rate": rate.value, "low": rate.low, "high": rate.high,
         "recorded_n": len(runs.all_rows), "excluded_n": sum(runs.excluded.values()), "unknown_n": runs.unknown_n,
         f"{other}_k": sum(beside) if beside else None, f"{other}_n": len(beside) if beside else None,
     }  # fmt: skip
-    return {f"{side}_{key}": value for key, value in told.items()}
+    return {f"{side}_{key}": value for key, value in facts.items()}
 
 
 def _at(estimate: Estimate, k: int) -> Estimate:
@@ -287,14 +289,7 @@ def _remarks(cell: Cell, pairing: str) -> Iterator[str]:
         over = f"the difference is over the {pairs_n} pairs" if cell.paired else "each over its own"
         yield f"unequal denominators, {cell.a.k}/{n_a} and {cell.b.k}/{n_b}: {over}"
     if S.several_seeds(cell):
-        told = ", ".join(
-            f"{n} of {runs.policy}" for runs, seeds in zip((cell.a, cell.b), S.seeds_of(cell), strict=True)
-            if (n := len(seeds)) > 1
-        )  # fmt: skip
-        yield (
-            f"several training seeds ({told}): a start enters more than once, so no test of counted pairs or runs is "
-            "given; the interval and the verdict are over seeds and starts; Wilson's intervals take the seeds as given"
-        )
+        yield S.remark(cell, untested="counted pairs or runs", given="Wilson's intervals")
 
 
 # ------------------------------------------------------------------------------------------------------------- verdict
@@ -323,15 +318,7 @@ def _verdict(row: Mapping[str, Any], cell: Cell, settings: Settings, multiplier:
     if row["difference"] == 0:
         return {"verdict": "not distinguishable: no difference was seen"}
     more, what = E.more_needed(row, power=POWER, level=settings.level, multiplier=multiplier)
-    if more is None:
-        return {"verdict": "not distinguishable"}
-    return {"verdict": f"not distinguishable: about {_rounded(more)} more {what} would tell", "more_n": more}
-
-
-def _rounded(n: int) -> str:
-    """Two significant digits."""
-    digits = max(0, len(str(n)) - 2)
-    return f"{int(round(n, -digits)):,}"
+    return E.not_distinguishable(more, what)
 
 
 # ------------------------------------------------------------------------------------------------ over several cells
@@ -339,15 +326,15 @@ def _rounded(n: int) -> str:
 
 def _pooled(cells: Sequence[Cell], settings: Settings) -> Iterator[dict[str, Any]]:
     """One difference over all cells of a policy b, and over those of each task where there are several."""
-    for told, used in strata(cells):
+    for about, used in strata(cells):
         if any(map(S.several_seeds, used)):
             wide = S.varied(S.pooled_parts(used))
             value, (low, high), how = wide.value, wide.interval(settings.level), "over seeds and starts (t)"
         else:
             found, how = E.pooled(used, settings.level)
             value, low, high = map(float, found[:3])
-        a, b = told["a"], told["b"]
-        yield told | {
+        a, b = about["a"], about["b"]
+        yield about | {
             "pairs_n": sum(sum(map(int, c.counts)) for c in used), "difference": value, "low": low, "high": high,
             "how": how, "verdict": f"{a} better" if low > 0 else f"{b} better" if high < 0 else "not distinguishable",
         }  # fmt: skip
@@ -361,8 +348,8 @@ def _decreases(cells: Sequence[Cell], by: str, ends: tuple[Any, Any], settings: 
             wide = S.varied(S.change_parts(c0, c1))
             value, (low, high), p = wide.value, wide.interval(settings.level, 2.0), math.nan
         else:
-            told, p = E.change(c0, c1, settings.level)
-            value, low, high = map(float, told[:3])
+            estimate, p = E.change(c0, c1, settings.level)
+            value, low, high = map(float, estimate[:3])
         lost = {side: _rate(getattr(c0, side)) - _rate(getattr(c1, side)) for side in ("a", "b")}
         row = {"task": c0.task, **{k: v for k, v in c0.at.items() if k != by}, "a": c0.a.policy, "b": c0.b.policy,
                "by": by, "from": c0.at[by], "to": c1.at[by]}  # fmt: skip
@@ -404,10 +391,10 @@ def _stages(runs: Sequence[tuple[Cell, Runs]], stages: Sequence[str], level: flo
             if known:
                 out.append({"policy": mine.policy, "task": cell.task, **cell.at, "stage": stage, "k": sum(known),
                             "n": len(known), "unknown_n": len(mine.kept) - len(known)})  # fmt: skip
-    told = E.rates([r["k"] for r in out], [r["n"] for r in out], level) if out else None
+    estimates = E.rates([r["k"] for r in out], [r["n"] for r in out], level) if out else None
     for k, row in enumerate(out):
-        assert told is not None
-        row |= {"rate": float(told.value[k]), "low": float(told.low[k]), "high": float(told.high[k])}
+        assert estimates is not None
+        row |= {"rate": float(estimates.value[k]), "low": float(estimates.low[k]), "high": float(estimates.high[k])}
     return out
 
 
@@ -434,6 +421,6 @@ def _causes(runs: Sequence[tuple[Cell, Runs]]) -> Iterator[dict[str, Any]]:
     if not any(r.get("cause") is not None for _, mine in runs for r in mine.kept):
         return
     for cell, mine in runs:
-        told = Counter(r.get("cause") or (SUCCEEDED if r[mine.success] else UNKNOWN) for r in mine.kept)
-        for cause, count in sorted(told.items(), key=lambda c: (c[0] != SUCCEEDED, -c[1], c[0])):
+        counts = Counter(r.get("cause") or (SUCCEEDED if r[mine.success] else UNKNOWN) for r in mine.kept)
+        for cause, count in sorted(counts.items(), key=lambda c: (c[0] != SUCCEEDED, -c[1], c[0])):
             yield {"policy": mine.policy, "task": cell.task, **cell.at, "cause": cause, "k": count, "n": len(mine.kept)}

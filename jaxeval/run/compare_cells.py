@@ -73,9 +73,9 @@ class Runs:
         """Why fewer runs count than were recorded, in words; empty where all do."""
         if not (parts := self._lost()):
             return ""
-        told = f"{self.policy}: {' and '.join(parts)} of {len(self.all_rows)}"
+        sentence = f"{self.policy}: {' and '.join(parts)} of {len(self.all_rows)}"
         as_failures = f" (were they failures: {self.k}/{len(self.all_rows)})"
-        return told + (as_failures if self.success in SUCCESS else "")
+        return sentence + (as_failures if self.success in SUCCESS else "")
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class Cell:
     @cached_property
     def counts(self) -> PairCounts:
         """The 2x2 counts of the pairs."""
-        told = Counter(self.outcomes)
-        return PairCounts(told[True, True], told[True, False], told[False, True], told[False, False])
+        counted = Counter(self.outcomes)
+        return PairCounts(counted[True, True], counted[True, False], counted[False, True], counted[False, False])
 
     @cached_property
     def seeds(self) -> list[Any]:
@@ -130,19 +130,19 @@ def told_at(at: Mapping[str, Any]) -> list[str]:
     return [f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in at.items()]
 
 
-def level_of(levels: Sequence[Any], told: Any) -> Any:
+def level_of(levels: Sequence[Any], wanted: Any) -> Any:
     """The level that somebody means by a text or a number: the same, else of the same name, else the same number.
 
     >>> level_of(["1.1", "1.10"], "1.10"), level_of([0.5, 1.1], "1.10"), level_of(["1.1", "1.10"], 1.1)
     ('1.10', 1.1, '1.1')
     """
-    if told is None:
+    if wanted is None:
         return None
-    found = [v for v in levels if v == told] or [v for v in levels if name_of(v) == name_of(told)]
-    if not found and isinstance(told, str):
+    found = [v for v in levels if v == wanted] or [v for v in levels if name_of(v) == name_of(wanted)]
+    if not found and isinstance(wanted, str):
         with suppress(ValueError):
-            found = [v for v in levels if v == number(told)]
-    return found[0] if found else told
+            found = [v for v in levels if v == number(wanted)]
+    return found[0] if found else wanted
 
 
 def chosen_success(records: Records, policies: Sequence[str], wanted: str | None) -> tuple[str, str]:
@@ -162,9 +162,11 @@ def chosen_success(records: Records, policies: Sequence[str], wanted: str | None
         lacking = wanted or " and ".join(SUCCESS)
         without = [p for p, its in of.items() if (wanted not in its if wanted else not its)]
         if not without:
-            told = "; ".join(f"{p} has {' and '.join(its)} only" for p, its in of.items() if len(its) < len(SUCCESS))
+            sentence = "; ".join(
+                f"{p} has {' and '.join(its)} only" for p, its in of.items() if len(its) < len(SUCCESS)
+            )
             raise InputError(
-                f"records: success is not the same thing for all: {told}; expected one of them for every policy; "
+                f"records: success is not the same thing for all: {sentence}; expected one of them for every policy; "
                 "record it or name its column with columns.success_at_end=COLUMN"
             )
         n = sum(row["policy"] in without for row in rows)
@@ -177,10 +179,10 @@ def chosen_success(records: Records, policies: Sequence[str], wanted: str | None
     flickered = sum(row["success_once"] and not row["success_at_end"] for row in both)
     if not flickered:
         return used, ""
-    told = (
+    sentence = (
         f"{flickered} of {len(both)} episodes succeeded once and not at the end; both counts are shown, {used} is used"
     )
-    return used, told
+    return used, sentence
 
 
 def conditions_of(records: Records, by: str | None, given: str | Sequence[str] | None) -> list[str]:
@@ -265,8 +267,8 @@ def strata(cells: Sequence[Cell]) -> Iterator[tuple[dict[str, Any], list[Cell]]]
         for task, group in groups:
             used = [c for c in group if c.paired] or [c for c in group if c.a.rows and c.b.rows]
             if len(group) > 1 and used:
-                told = {"task": task, "a": group[0].a.policy, "b": b, "strata_n": len(used)}
-                yield told | {"left_out_n": len(group) - len(used)}, used
+                about = {"task": task, "a": group[0].a.policy, "b": b, "strata_n": len(used)}
+                yield about | {"left_out_n": len(group) - len(used)}, used
 
 
 def first_and_last(cells: Sequence[Cell], by: str, ends: tuple[Any, Any]) -> Iterator[tuple[Cell, Cell]]:
@@ -344,8 +346,8 @@ def _with_values(a: Runs, b: Runs, pair_on: str) -> Pairing:
         return replace(made, pairs=pairs)
     lacking = [(i not in places[0], j not in places[1]) for i, j in made.pairs]
     sides = {(True, False): f"of {a.policy} alone", (False, True): f"of {b.policy} alone", (True, True): "of both"}
-    told = ", ".join(f"{n} {of}" for which, of in sides.items() if (n := lacking.count(which)))
-    note = f"{len(lacking) - len(pairs)} of {len(lacking)} pairs have no {a.success} on a side ({told})"
+    counts = ", ".join(f"{n} {of}" for which, of in sides.items() if (n := lacking.count(which)))
+    note = f"{len(lacking) - len(pairs)} of {len(lacking)} pairs have no {a.success} on a side ({counts})"
     if not pairs:
         return replace(made, pairs=(), problem=f"no pair has {a.success} on both sides: {note}")
     return replace(made, pairs=pairs, note="; ".join(n for n in (note, made.note) if n))
@@ -369,8 +371,8 @@ def _refuse(cells: Sequence[Cell]) -> None:
     if not bad:
         return
     of = {cell.b.policy: cell for cell in reversed(bad)}
-    told = "; ".join(f"{c.name}: {c.pairing.problem}" for c in list(of.values())[::-1][:3] if c.pairing)
+    problems = "; ".join(f"{c.name}: {c.pairing.problem}" for c in list(of.values())[::-1][:3] if c.pairing)
     raise InputError(
-        f"records: {len(bad)} of {len(cells)} cells cannot be paired: {told}; expected runs from the same starts; "
+        f"records: {len(bad)} of {len(cells)} cells cannot be paired: {problems}; expected runs from the same starts; "
         "record them, name another key with pair_on=..., or give pairing=auto to compare such cells as unpaired"
     )

@@ -82,8 +82,8 @@ def unpaired_cells(cells: Sequence[Cell], level: float) -> tuple[Estimate, list[
     k_a, n_a, k_b, n_b = _rates_of(cells)
     with jax.enable_x64(True):
         padded = _padded((k_a, n_a, k_b, n_b))
-        told = _host(jax.vmap(partial(newcombe, level=level))(*padded), len(cells))
-        return told, [unpaired_p(*map(int, row)) for row in zip(k_a, n_a, k_b, n_b, strict=True)]
+        intervals = _host(jax.vmap(partial(newcombe, level=level))(*padded), len(cells))
+        return intervals, [unpaired_p(*map(int, row)) for row in zip(k_a, n_a, k_b, n_b, strict=True)]
 
 
 def unpaired_p(k_a: int, n_a: int, k_b: int, n_b: int) -> tuple[float, str]:
@@ -103,8 +103,8 @@ def adjusted(p: Sequence[float], correction: str) -> np.ndarray:
     """p-values corrected over all that are known; NaN stays NaN."""
     with jax.enable_x64(True):
         known = np.isfinite(np.asarray(p, float))
-        told = np.asarray(CORRECTIONS[correction](*_padded((np.where(known, p, 1.0), known))))
-        return np.where(known, told[: len(known)], np.nan)
+        corrected = np.asarray(CORRECTIONS[correction](*_padded((np.where(known, p, 1.0), known))))
+        return np.where(known, corrected[: len(known)], np.nan)
 
 
 def multiplier(p_adjusted: np.ndarray, correction: str, alpha: float) -> float:
@@ -144,8 +144,8 @@ def change(first: Cell, last: Cell, level: float) -> tuple[Estimate, float]:
     """
     with jax.enable_x64(True):
         if first.paired and last.paired:
-            told, test = _host(_change(last.counts, first.counts, level))
-            return told, float(test.p)
+            estimate, test = _host(_change(last.counts, first.counts, level))
+            return estimate, float(test.p)
         k_a, n_a = np.array([last.a.k, first.a.k]), np.array([len(last.a.rows), len(first.a.rows)])
         k_b, n_b = np.array([last.b.k, first.b.k]), np.array([len(last.b.rows), len(first.b.rows)])
         return _host(_change_unpaired(k_a, n_a, k_b, n_b, level)), float("nan")
@@ -183,8 +183,8 @@ def more_needed(
 
 def _rates_of(cells: Sequence[Cell]) -> tuple[np.ndarray, ...]:
     """k and n of a, k and n of b, [C] each."""
-    told = [(c.a.k, len(c.a.rows), c.b.k, len(c.b.rows)) for c in cells]
-    return tuple(np.array(told).T)
+    counts = [(c.a.k, len(c.a.rows), c.b.k, len(c.b.rows)) for c in cells]
+    return tuple(np.array(counts).T)
 
 
 def _counts(cells: Sequence[Cell]) -> PairCounts:
@@ -195,3 +195,11 @@ def _counts(cells: Sequence[Cell]) -> PairCounts:
 def _host(tree: Any, n: int | None = None) -> Any:
     """The same with numpy arrays, of the first n cells."""
     return jax.tree.map(lambda x: np.asarray(x)[:n] if n is not None else np.asarray(x), tree)
+
+
+def not_distinguishable(more: int | None, what: str) -> dict[str, Any]:
+    """The verdict on a difference that was not found, with how many more pairs or runs would tell, where known."""
+    if more is None:
+        return {"verdict": "not distinguishable"}
+    digits = max(0, len(str(more)) - 2)  # two significant ones are kept
+    return {"verdict": f"not distinguishable: about {round(more, -digits):,} more {what} would tell", "more_n": more}

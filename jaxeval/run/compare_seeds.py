@@ -96,6 +96,18 @@ def seeds_of(cell: Cell) -> tuple[set[Any], set[Any]]:
     return of_a, of_b
 
 
+def remark(cell: Cell, *, untested: str, given: str) -> str:
+    """Sentence on a cell of several training seeds: what is not tested then, and which intervals take them as given."""
+    several = ", ".join(
+        f"{n} of {runs.policy}" for runs, seeds in zip((cell.a, cell.b), seeds_of(cell), strict=True)
+        if (n := len(seeds)) > 1
+    )  # fmt: skip
+    return (
+        f"several training seeds ({several}): a start enters more than once, so no test of {untested} is given; "
+        f"the interval and the verdict are over seeds and starts; {given} take the seeds as given"
+    )
+
+
 def varied(parts: Sequence[Part]) -> Varied:
     """A difference over parts, and how it would vary with other starts and other training seeds.
 
@@ -249,9 +261,9 @@ def crossed_bootstrap(cells: Sequence[Cell], *, level: float, resamples_n: int, 
             known = np.zeros(size[:2])
             known[:seeds_n, :starts_n] = met
             valid = (np.arange(size[0]) < seeds_n, np.arange(size[1]) < starts_n)
-            told = _crossed(key, won, known, *valid, level, resamples_n=resamples_n)
+            interval = _crossed(key, won, known, *valid, level, resamples_n=resamples_n)
             for i, k in enumerate(found):
-                out[k] = float(told.low[i]), float(told.high[i])
+                out[k] = float(interval.low[i]), float(interval.high[i])
     return out
 
 

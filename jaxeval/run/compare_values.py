@@ -188,16 +188,18 @@ def _of_values(notes: Sequence[str]) -> list[str]:
 def _rows(cells: Sequence[Cell], judged: Judged, pairing: str, settings: Any) -> list[dict[str, Any]]:
     """A row a cell: who, their values, the difference, the tests, the verdict."""
     s = settings
-    told = V.compared(cells, level=s.level, margin=s.margin, resamples_n=s.resamples_n, seed=s.seed)
-    p = _adjusted([next((r[k] for k in ("p", "seeds_p") if r.get(k) is not None), None) for r in told], s.correction)
-    ranks = _adjusted([r["rank_p"] for r in told], s.correction)
-    same = _adjusted([r["equivalence_p"] for r in told], s.correction)
+    compared = V.compared(cells, level=s.level, margin=s.margin, resamples_n=s.resamples_n, seed=s.seed)
+    p = _adjusted(
+        [next((r[k] for k in ("p", "seeds_p") if r.get(k) is not None), None) for r in compared], s.correction
+    )
+    ranks = _adjusted([r["rank_p"] for r in compared], s.correction)
+    same = _adjusted([r["equivalence_p"] for r in compared], s.correction)
     known = np.array([math.nan if x is None else x for x in p])
     multiplier = E.multiplier(known, s.correction, 1 - s.level)
     out = []
     for k, cell in enumerate(cells):
         row: dict[str, Any] = {
-            "task": cell.task, **cell.at, "a": cell.a.policy, "b": cell.b.policy, "value": judged.value, **told[k],
+            "task": cell.task, **cell.at, "a": cell.a.policy, "b": cell.b.policy, "value": judged.value, **compared[k],
         }  # fmt: skip
         key = "p_adjusted" if row.get("seeds_p") is None else "seeds_p_adjusted"
         row |= {"p_adjusted": None, key: p[k], "rank_p_adjusted": ranks[k], "equivalence_p_adjusted": same[k]}
@@ -209,8 +211,8 @@ def _rows(cells: Sequence[Cell], judged: Judged, pairing: str, settings: Any) ->
 
 def _adjusted(p: Sequence[float | None], correction: str) -> list[float | None]:
     """p corrected over all that are known."""
-    told = E.adjusted([math.nan if x is None else x for x in p], correction)
-    return [None if math.isnan(x) else float(x) for x in told]
+    corrected = E.adjusted([math.nan if x is None else x for x in p], correction)
+    return [None if math.isnan(x) else float(x) for x in corrected]
 
 
 def _verdict(row: Mapping[str, Any], cell: Cell, judged: Judged, multiplier: float) -> dict[str, Any]:
@@ -235,11 +237,7 @@ def _verdict(row: Mapping[str, Any], cell: Cell, judged: Judged, multiplier: flo
     if row["difference"] == 0:
         return {"verdict": "not distinguishable: no difference was seen"}
     more, what = V.more_needed(row, power=POWER, level=judged.level, multiplier=multiplier)
-    if more is None:
-        return {"verdict": "not distinguishable"}
-    digits = max(0, len(str(more)) - 2)
-    told = f"{int(round(more, -digits)):,}"
-    return {"verdict": f"not distinguishable: about {told} more {what} would tell", "more_n": more}
+    return E.not_distinguishable(more, what)
 
 
 def _remarks(row: Mapping[str, Any], cell: Cell, pairing: str, judged: Judged) -> Iterator[str]:
@@ -262,17 +260,10 @@ def _remarks(row: Mapping[str, Any], cell: Cell, pairing: str, judged: Judged) -
     if None not in (row["p"], row["rank_p"]) and not constant:
         alpha = 1 - judged.level
         if (row["p"] <= alpha) != (row["rank_p"] <= alpha):
-            told = (f"{row[f'{of}test']} p {row[f'{of}p']:.2g}" for of in ("", "rank_"))
-            yield f"the tests disagree before correction: {', '.join(told)}"
+            tests = (f"{row[f'{of}test']} p {row[f'{of}p']:.2g}" for of in ("", "rank_"))
+            yield f"the tests disagree before correction: {', '.join(tests)}"
     if S.several_seeds(cell):
-        told = ", ".join(
-            f"{n} of {runs.policy}" for runs, seeds in zip((cell.a, cell.b), S.seeds_of(cell), strict=True)
-            if (n := len(seeds)) > 1
-        )  # fmt: skip
-        yield (
-            f"several training seeds ({told}): a start enters more than once, so no test of pairs or runs is given; "
-            "the interval and the verdict are over seeds and starts; the means' own intervals take the seeds as given"
-        )
+        yield S.remark(cell, untested="pairs or runs", given="the means' own intervals")
 
 
 def _conditional(cell: Cell, value: str) -> Iterator[str]:
@@ -298,38 +289,38 @@ def _samples(cell: Cell) -> Samples:
 
 def _pooled(cells: Sequence[Cell], judged: Judged) -> Iterator[dict[str, Any]]:
     """One difference over all cells of a policy b, and over those of each task where there are several."""
-    for told, used in strata(cells):
-        row = told | {"pairs_n": sum(len(c.outcomes) for c in used)}
+    for about, used in strata(cells):
+        row = about | {"pairs_n": sum(len(c.outcomes) for c in used)}
         found = S.varied_means(S.pooled_parts(used))
-        yield row | _told(found, told["a"], told["b"], judged, any(map(S.several_seeds, used)))
+        yield row | _difference_of(found, about["a"], about["b"], judged, any(map(S.several_seeds, used)))
 
 
-def _told(told: S.Varied, a: str, b: str, judged: Judged, seeds: bool) -> dict[str, Any]:
+def _difference_of(found: S.Varied, a: str, b: str, judged: Judged, seeds: bool) -> dict[str, Any]:
     """Difference, interval and verdict of what several cells say."""
-    low, high = told.interval(judged.level, math.inf)
+    low, high = found.interval(judged.level, math.inf)
     words = "not distinguishable"
-    if not told.varies:
+    if not found.varies:
         words = NO_SPREAD
     elif low > 0 or high < 0:
-        words = judged.word(*((a, b) if told.value > 0 else (b, a)))
-    return {"difference": told.value, "low": low, "high": high,
+        words = judged.word(*((a, b) if found.value > 0 else (b, a)))
+    return {"difference": found.value, "low": low, "high": high,
             "how": "over seeds and starts (t)" if seeds else "over starts (t)", "verdict": words}  # fmt: skip
 
 
 def _change(first: Cell, last: Cell, by: str, judged: Judged) -> dict[str, Any]:
     """How much each policy's mean changes between two levels of `by`, and how much more a's than b's."""
-    told = S.varied_means(S.change_parts(first, last))
-    low, high = told.interval(judged.level, math.inf)
+    found = S.varied_means(S.change_parts(first, last))
+    low, high = found.interval(judged.level, math.inf)
     means = {f"{side}_{end}": _mean(getattr(cell, side))
              for side in ("a", "b") for end, cell in (("from", first), ("to", last))}  # fmt: skip
     seen = low > 0 or high < 0
     paired = first.paired and last.paired
     return {
         "task": first.task, **{k: v for k, v in first.at.items() if k != by}, "a": first.a.policy, "b": first.b.policy,
-        "by": by, "from": first.at[by], "to": last.at[by], **means, "difference": told.value, "low": low, "high": high,
+        "by": by, "from": first.at[by], "to": last.at[by], **means, "difference": found.value, "low": low, "high": high,
         "pairing": "paired" if paired else "unpaired",
         "how": "over seeds and starts (t)" if S.several_seeds(first) or S.several_seeds(last) else "over starts (t)",
-        "verdict": NO_SPREAD if not told.varies else "a - b changes" if seen else "changes are not distinguishable",
+        "verdict": NO_SPREAD if not found.varies else "a - b changes" if seen else "changes are not distinguishable",
     }  # fmt: skip
 
 

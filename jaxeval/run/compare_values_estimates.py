@@ -32,8 +32,8 @@ def values_of(runs: Runs) -> np.ndarray:
 
 def differences_of(cell: Cell) -> np.ndarray:
     """a - b of every pair."""
-    told = np.array(cell.outcomes, float).reshape(-1, 2)
-    return differences(told[:, 0], told[:, 1])
+    outcomes = np.array(cell.outcomes, float).reshape(-1, 2)
+    return differences(outcomes[:, 0], outcomes[:, 1])
 
 
 def compared(
@@ -68,13 +68,13 @@ def compared(
 def _side(side: str, runs: Runs, x: np.ndarray, mean: Mean) -> Row:
     """What one policy's values in a cell are, and how many were left out."""
     low, middle, high = map(_known, _quartiles(x))
-    told = {
+    facts = {
         "n": len(x), "mean": _known(mean.value), "low": _known(mean.low), "high": _known(mean.high),
         "sd": _known(mean.error) and float(mean.error) * math.sqrt(len(x)),
         "median": middle, "q1": low, "q3": high,
         "recorded_n": len(runs.all_rows), "excluded_n": sum(runs.excluded.values()), "unknown_n": runs.unknown_n,
     }  # fmt: skip
-    return {f"{side}_{key}": value for key, value in told.items()}
+    return {f"{side}_{key}": value for key, value in facts.items()}
 
 
 def _paired(d: np.ndarray, mean: Mean, level: float) -> Row:
@@ -113,18 +113,18 @@ def _effect(effect: Effect, name: str) -> Row:
 
 def _over_seeds(cell: Cell, level: float, margin: float | None) -> Row:
     """What replaces interval and tests where several training seeds ran: a start enters more than once."""
-    told = S.varied_means(S.cell_parts(cell))
-    low, high = told.interval(level, math.inf)
+    varied = S.varied_means(S.cell_parts(cell))
+    low, high = varied.interval(level, math.inf)
     row: Row = {
         "low": low, "high": high, "interval": "seeds and starts (t)", "df": None, "p": None, "test": None,
         "rank_p": None, "rank_test": None, "effect_low": None, "effect_high": None,
         "seeds_n": max(len(seeds) for seeds in S.seeds_of(cell)), "equivalence_p": None,
     }  # fmt: skip
-    if not told.varies:
+    if not varied.varies:
         return row | {"status": Status.CONSTANT.value}
     return row | {
-        "seeds_p": told.p(), "equivalence_p": None if margin is None else told.equivalence_p(margin),
-        "wanting": told.wanting(), "status": Status.OK.value,
+        "seeds_p": varied.p(), "equivalence_p": None if margin is None else varied.equivalence_p(margin),
+        "wanting": varied.wanting(), "status": Status.OK.value,
     }  # fmt: skip
 
 
@@ -134,8 +134,8 @@ def _over_seeds(cell: Cell, level: float, margin: float | None) -> Row:
 def _means(columns: Columns, level: float) -> list[Mean]:
     """Mean of every column."""
     with jax.enable_x64(True):
-        told = _mean_of(*_padded(columns), level)
-    return _each(told, len(columns))
+        means = _mean_of(*_padded(columns), level)
+    return _each(means, len(columns))
 
 
 def _differences(columns: Sequence[tuple[np.ndarray, np.ndarray]], level: float) -> list[Mean]:
@@ -144,8 +144,8 @@ def _differences(columns: Sequence[tuple[np.ndarray, np.ndarray]], level: float)
         return []
     about = [centred(a, b)[1] for a, b in columns]
     with jax.enable_x64(True):
-        told = _mean_difference(*_padded([a for a, _ in about]), *_padded([b for _, b in about]), level)
-    return _each(told, len(columns))
+        means = _mean_difference(*_padded([a for a, _ in about]), *_padded([b for _, b in about]), level)
+    return _each(means, len(columns))
 
 
 _mean_of = jax.jit(lambda x, valid, level: jax.vmap(partial(mean_of, level=level))(x, valid))
@@ -173,8 +173,8 @@ def _size(n: int) -> int:
     return max(16, 1 << (n - 1).bit_length()) if n else 16
 
 
-def _each(told: Mean, n: int) -> list[Mean]:
-    columns = [np.asarray(x) for x in told]
+def _each(means: Mean, n: int) -> list[Mean]:
+    columns = [np.asarray(x) for x in means]
     return [Mean(*(c[k] for c in columns)) for k in range(n)]
 
 
@@ -209,7 +209,7 @@ def _bootstraps(
     several = [k for k, c in enumerate(cells) if S.several_seeds(c) and c.a.rows and c.b.rows]
     if crossed := [k for k in several if cells[k].paired]:
         wide = S.crossed_bootstrap([cells[k] for k in crossed], level=level, resamples_n=resamples_n, seed=seed)
-        out = [dict(zip(crossed, wide, strict=True)).get(k, told) for k, told in enumerate(out)]
+        out = [dict(zip(crossed, wide, strict=True)).get(k, drawn) for k, drawn in enumerate(out)]
     parts: dict[int, list[np.ndarray]] = {}
     for k, cell in enumerate(cells):
         of = [pairs[k]] if cell.paired else [sides[2 * k], -sides[2 * k + 1]]
@@ -228,10 +228,10 @@ def _bootstraps(
                 weight[i, : sum(sizes)] = np.concatenate([(x - _mean(x)) / len(x) for x in parts[k]])
             stratum = np.zeros(n, np.int32)
             stratum[: sum(sizes)] = np.repeat(np.arange(len(sizes)), sizes)
-            told = _drawn(key, weight, stratum, np.arange(n) < sum(sizes), level, resamples_n=resamples_n)
+            drawn = _drawn(key, weight, stratum, np.arange(n) < sum(sizes), level, resamples_n=resamples_n)
             for i, k in enumerate(found):
                 whole = sum(_mean(x) for x in parts[k])
-                out[k] = _known(whole + float(told.low[i])), _known(whole + float(told.high[i]))
+                out[k] = _known(whole + float(drawn.low[i])), _known(whole + float(drawn.high[i]))
     return out
 
 

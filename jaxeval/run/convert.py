@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import numpy as np
 
 from jaxeval.io.cleaning import clean as put_in_order
 from jaxeval.io.errors import InputError
+from jaxeval.io.files import write_text
 from jaxeval.io.readers.trajectories import write_tum
 from jaxeval.io.source import RECORD, Source
 from jaxeval.io.store import Store, write_store
@@ -92,8 +92,8 @@ def convert(
     episodes = _converted(source, made, rename, kept, clean, task, group, progress)
     name = task or (source.tasks[0] if len(source.tasks) == 1 else "") or "unnamed"
     if to == "store":
-        told: list[tuple[Path, dict[str, Any]]] = [(p.path, _configuration(p)) for p in source.parts]
-        configuration, differ = agreed(told)
+        configurations: list[tuple[Path, dict[str, Any]]] = [(p.path, _configuration(p)) for p in source.parts]
+        configuration, differ = agreed(configurations)
         made.actions += differ
         write_store(
             out,
@@ -108,7 +108,12 @@ def convert(
     elif to == "training":
         demonstrations, layout = _counted(shown(episodes, made.left_out), made), layout_of(source.parts)
         write_training(
-            out, demonstrations, task=name, layout=layout, told={"source_hash": source.hash}, overwrite=overwrite
+            out,
+            demonstrations,
+            task=name,
+            layout=layout,
+            about={"source_hash": source.hash},
+            overwrite=overwrite,
         )
     else:
         with atomic_folder(out, replace=overwrite) as folder:
@@ -198,10 +203,8 @@ def _tum(folder: Path, e: Episode, made: Converted) -> None:
 def _record(made: Converted) -> None:
     """`conversion.json`: in the folder of TUM files, beside what else is written, which holds only its own."""
     path = made.path / RECORD if made.kind == "tum" else made.path.with_name(f"{made.path.name}.{RECORD}")
-    told: dict[str, Any] = dataclasses.asdict(made) | {"path": made.path.name}
-    part = path.with_name(f".{path.name}.writing")
-    part.write_text(json.dumps(told, indent=1, default=_plain) + "\n")
-    os.replace(part, path)
+    record: dict[str, Any] = dataclasses.asdict(made) | {"path": made.path.name}
+    write_text(path, json.dumps(record, indent=1, default=_plain) + "\n")
 
 
 def _plain(value: Any) -> Any:

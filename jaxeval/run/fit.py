@@ -52,11 +52,16 @@ def joints_n(episodes: Sequence[Episode], spec: TaskSpec) -> int:
 def align_to_spec(batch: EpisodeBatch, *, spec: TaskSpec, bins_n: int, mean_duration_s: Any = None) -> align.Alignment:
     """Alignment of every episode of a padded batch with the sub-tasks of a task."""
 
-    told: dict[str, Any] = {"spec": spec, "bodies": batch.bodies, "bins_n": bins_n, "joint_names": batch.joint_names}
-    told["mean_duration_s"] = mean_duration_s
+    settings: dict[str, Any] = {
+        "spec": spec,
+        "bodies": batch.bodies,
+        "bins_n": bins_n,
+        "joint_names": batch.joint_names,
+    }
+    settings["mean_duration_s"] = mean_duration_s
 
     def one(poses: Any, time_s: Any, frame_valid: Any, width: Any, valid: Any, joints: Any) -> align.Alignment:
-        return align.align_episode(poses, time_s, frame_valid, width, valid=valid, joints=joints, **told)
+        return align.align_episode(poses, time_s, frame_valid, width, valid=valid, joints=joints, **settings)
 
     b = batch
     arrays = (b.poses, b.time_s, b.frame_valid, b.gripper_width_m, b.valid, b.joints)

@@ -162,9 +162,9 @@ def _missing(
     elif absent := [b.name for b in spec.bodies if b.name not in part.bodies]:
         geometric.append(f"{', '.join(absent)} (their relations are left out)")
     if spec is not None:
-        told = [f"joint {joint} (sub-task {name} ends by it)" for joint, name in needed_joints(spec)
+        joints = [f"joint {joint} (sub-task {name} ends by it)" for joint, name in needed_joints(spec)
                 if joint not in joint_names]  # fmt: skip
-        geometric += told
+        geometric += joints
     if not width:
         geometric.append("the gripper's width (predicates on the gripper cannot hold)")
     if not outcome["success"]:
@@ -219,10 +219,10 @@ def _text(i: Inspection) -> str:
     lines += [f"    {name:17}{lacks or 'nothing'}" for name, lacks in i.missing.items()]
     if i.findings:
         lines += ["  noticed about the file", *(f"    {f.severity}: {f}" for f in i.findings)]
-    told = {c: n for c, n in i.episode_findings.items() if c in FINDINGS and FINDINGS[c][0] != "info"}
-    if told:
+    serious = {c: n for c, n in i.episode_findings.items() if c in FINDINGS and FINDINGS[c][0] != "info"}
+    if serious:
         lines.append("  noticed about episodes")
-        lines += [f"    {FINDINGS[c][0]}: {n} x {c}: {FINDINGS[c][1]}" for c, n in sorted(told.items())]
+        lines += [f"    {FINDINGS[c][0]}: {n} x {c}: {FINDINGS[c][1]}" for c, n in sorted(serious.items())]
     return "\n".join(lines)
 
 

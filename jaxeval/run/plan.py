@@ -39,9 +39,9 @@ def plan(
     InputError where nothing was asked, half of a question is missing, a setting is no share that it can be, or no
     number of episodes would do.
     """
-    told = {"p": p, "half_width": half_width, "a": a, "b": b, "a_only": a_only, "b_only": b_only, "power": power,
+    settings = {"p": p, "half_width": half_width, "a": a, "b": b, "a_only": a_only, "b_only": b_only, "power": power,
             "level": level}  # fmt: skip
-    for name, value in told.items():
+    for name, value in settings.items():
         _share(name, value)
     if a_only is not None and b_only is not None and a_only + b_only > 1:
         raise InputError(
@@ -71,8 +71,8 @@ def plan(
             if n <= WATCHED_N:
                 mean, most = _watched(a_only, b_only, 8 * n, level)
                 wanted = f"the two apart, watched pair by pair, {100 * level:g} % at any stop"
-                told = f"each policy on average; 9 times of 10 at most {most} pairs"
-                rows.append({"wanted": wanted, "expected": expected, "needed_n": mean, "of": told})
+                meaning = f"each policy on average; 9 times of 10 at most {most} pairs"
+                rows.append({"wanted": wanted, "expected": expected, "needed_n": mean, "of": meaning})
     if not rows:
         raise InputError(
             "nothing is asked; expected half_width=..., or a=... b=..., or a_only=... b_only=...; give one"
@@ -112,9 +112,9 @@ def _watched(a_only: float, b_only: float, pairs_n: int, level: float) -> tuple[
 def _whole(planned: Plan, wanted: str) -> int:
     if int(planned.status) != Status.OK.code:
         why = Status.of(planned.status)
-        told = "the two are expected to be equal" if why is Status.DEGENERATE else why.value
+        why_not = "the two are expected to be equal" if why is Status.DEGENERATE else why.value
         raise InputError(
-            f"{wanted}: no number of episodes would do ({told}); expected rates between 0 and 1 that differ, power and "
-            "level between 0 and 1; correct the setting"
+            f"{wanted}: no number of episodes would do ({why_not}); expected rates between 0 and 1 that differ, power "
+            "and level between 0 and 1; correct the setting"
         )
     return int(planned.n)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.files import replacing, write_text
 from jaxeval.io.records.columns import OWN
 from jaxeval.io.reference import reference_hash
 from jaxeval.io.source import Source
@@ -84,7 +85,7 @@ def quality_table(scores: Scores) -> str:
     for name in dict.fromkeys(group):
         mine = group == name
         scored = mine & np.isfinite(q)
-        told = (
+        counts = (
             f"{q[scored].mean():9.3f}{q[scored].min():8.3f}{q[scored].max():8.3f}"
             if scored.any()
             else f"{'-':>9}{'-':>8}{'-':>8}"
@@ -92,7 +93,9 @@ def quality_table(scores: Scores) -> str:
         broke = [p for p in pair[scored] if p is not None]
         worst = max(dict.fromkeys(broke), key=broke.count) if broke else "-"
         closed = int((gate[mine] == False).sum())  # noqa: E712  (None means not scored)
-        lines.append(f"{name or '-':24}{mine.sum():>9}{told}{closed:>13}{int(mine.sum() - scored.sum()):>12}  {worst}")
+        lines.append(
+            f"{name or '-':24}{mine.sum():>9}{counts}{closed:>13}{int(mine.sum() - scored.sum()):>12}  {worst}"
+        )
     return "\n".join(lines)
 
 
@@ -164,24 +167,18 @@ def _write(folder: Path, scores: Scores, about: dict[str, Any]) -> None:
         plain = {frozenset((str,)): pa.string(), frozenset((bool,)): pa.bool_(), frozenset((int,)): pa.int64()}
         return pa.array(values, plain.get(frozenset(known), pa.float64()))
 
-    part = folder / f".{SCORES}.writing"
-    try:
+    with replacing(folder / SCORES) as part:
         pq.write_table(pa.table({k: array(k, v) for k, v in scores.columns.items()}), part, compression="zstd")
-        os.replace(part, folder / SCORES)
-    finally:
-        part.unlink(missing_ok=True)
-    part = folder / f".{ABOUT}.writing"
-    part.write_text(json.dumps(about, indent=1) + "\n")
-    os.replace(part, folder / ABOUT)
+    write_text(folder / ABOUT, json.dumps(about, indent=1) + "\n")
 
 
 def _about(scores: Scores, plan: ScorePlan, about: dict[str, Any]) -> dict[str, Any]:
     """What `score.json` says: the metrics and how they were set, what the columns are, and what was noticed."""
-    told: dict[str, Any] = {"metrics": list(scores.metrics), "task": plan.task}
+    record: dict[str, Any] = {"metrics": list(scores.metrics), "task": plan.task}
     set_as = {metric.name: _plain(params) for metric, params in zip(plan.metrics, plan.params, strict=True)}
     reference = plan.reference
     if reference is not None:
-        told |= {
+        record |= {
             "params": set_as.get("geometric") or _plain(metric_named("geometric").Params()),
             "pairs": [p.name for p in reference.pairs],
             "sub_tasks": [s.name for s in reference.spec.sub_tasks],
@@ -189,7 +186,7 @@ def _about(scores: Scores, plan: ScorePlan, about: dict[str, Any]) -> dict[str, 
             "reference_hash": reference_hash(reference),
         }
     sections = {c.name: m.section for m in plan.metrics for c in m.columns}
-    return told | {
+    return record | {
         "settings": {name: values for name, values in set_as.items() if name != "geometric"},
         "columns": {
             name: {

@@ -10,8 +10,9 @@ gives the rows of one run: text and statuses are identical, numbers agree to 1e-
 from __future__ import annotations
 
 import dataclasses
-import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -24,6 +25,7 @@ import numpy as np
 
 from jaxeval import align
 from jaxeval.io.errors import InputError
+from jaxeval.io.files import replacing
 from jaxeval.io.source import Source, open_source
 from jaxeval.io.store import Store
 from jaxeval.io.store.attributes import PREFIX, typed
@@ -253,9 +255,9 @@ def merge(parts: Sequence[Scores]) -> Scores:
             )
     first = parts[0]
     columns = {name: [v for p in parts for v in p.columns[name]] for name in first.columns}
-    told = {name.removeprefix(PREFIX): values for name, values in columns.items() if name.startswith(PREFIX)}
+    attributes = {name.removeprefix(PREFIX): values for name, values in columns.items() if name.startswith(PREFIX)}
     rows = [
-        {name: values[k] for name, values in told.items() if values[k] is not None}
+        {name: values[k] for name, values in attributes.items() if values[k] is not None}
         for k in range(sum(p.n for p in parts))
     ]
     of_one_kind = typed(columns["episode"], rows)  # as in one run
@@ -474,6 +476,7 @@ class _FrameWriters:
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.open: dict[str, Any] = {}
+        self.files = ExitStack()
         self.pending: dict[str, tuple[np.ndarray, dict[str, np.ndarray]]] = {}
 
     def __enter__(self) -> _FrameWriters:
@@ -507,20 +510,18 @@ class _FrameWriters:
         del columns[""]
         table = pa.table({k: pa.array(v, from_pandas=v.dtype.kind == "f") for k, v in columns.items()})
         if file not in self.open:
-            part = self.folder / f".{file}.writing"
+            part = self.files.enter_context(replacing(self.folder / file))
             self.open[file] = pq.ParquetWriter(part, table.schema, compression="zstd")
         self.open[file].write_table(table)
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        assert self.folder is not None or not self.open
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
             if kind is None:
                 for file in list(self.pending):
                     self._write(file)
-            for file, writer in self.open.items():
+            for writer in self.open.values():
                 writer.close()
-                if kind is None and self.folder is not None:
-                    os.replace(self.folder / f".{file}.writing", self.folder / file)
-        finally:
-            for file in self.open:
-                (self.folder or Path()).joinpath(f".{file}.writing").unlink(missing_ok=True)
+        except BaseException:
+            self.files.__exit__(*sys.exc_info())
+            raise
+        self.files.__exit__(kind, error, trace)

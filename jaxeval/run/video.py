@@ -196,9 +196,11 @@ def story_of(store: Store, episode: str | int | None = None) -> Story:
         InputError: the store is no MuJoCo rollout's, or it has no such episode.
     """
     require_drawing()
-    told = store.meta["configuration"].get("rollout")
-    if not isinstance(told, dict) or "embodiment" not in told:
-        found = f"episodes of ManiSkill's '{store.task}'" if isinstance(told, dict) else "no word of how they were run"
+    rollout = store.meta["configuration"].get("rollout")
+    if not isinstance(rollout, dict) or "embodiment" not in rollout:
+        found = (
+            f"episodes of ManiSkill's '{store.task}'" if isinstance(rollout, dict) else "no word of how they were run"
+        )
         raise InputError(
             f"{store.path}: it holds {found}, expected those of a MuJoCo rollout, which can be drawn from joints and "
             "poses; choose a store that `jaxeval rollout` wrote of a MuJoCo task"
@@ -210,8 +212,8 @@ def story_of(store: Store, episode: str | int | None = None) -> Story:
             f"{store.path}: {found.episode_id} lacks joints or signals, expected those of a MuJoCo rollout; "
             "roll it out again"
         )
-    policy = told.get("policy")
-    return Story(found, load_mujoco_task(told["task"]), str(told["embodiment"]), policy if policy else "")
+    policy = rollout.get("policy")
+    return Story(found, load_mujoco_task(rollout["task"]), str(rollout["embodiment"]), policy if policy else "")
 
 
 def _row(store: Store, episode: str | int | None) -> int:

@@ -17,13 +17,14 @@ change-points without saying how; the method is ours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jaxeval.io.poses import inverse_turn, position_in, turned
 from jaxeval.types import IDENTITY_POSE, Episode, InputError
 
 
@@ -96,26 +97,13 @@ class ChangePoints:
 # ------------------------------------------------------------------------------------------------- one demonstration
 
 
-def rotate(wxyz: Float[np.ndarray, "... 4"], v: Float[np.ndarray, "... 3"]) -> Float[np.ndarray, "... 3"]:
-    """``v`` turned by unit quaternions."""
-    u = wxyz[..., 1:]
-    return v + 2 * np.cross(u, np.cross(u, v) + wxyz[..., :1] * v)
-
-
-def position_in(T_w_a: Float[np.ndarray, "... 7"], T_w_b: Float[np.ndarray, "... 7"]) -> Float[np.ndarray, "... 3"]:
-    """Position of a in b's frame."""
-    inverse = T_w_b[..., :4] * np.array([1.0, -1.0, -1.0, -1.0])
-    return rotate(inverse, T_w_a[..., 4:] - T_w_b[..., 4:])
-
-
 def tripod(
     T_w_a: Float[np.ndarray, "T 7"], T_w_b: Float[np.ndarray, "T 7"], lever_m: float
 ) -> Float[np.ndarray, "T 12"]:
     """Four points of a in b's frame: its origin and ``lever_m`` along each axis; turning in place moves them."""
     points = np.concatenate([np.zeros((1, 3)), lever_m * np.eye(3)])
-    inverse = T_w_b[:, None, :4] * np.array([1.0, -1.0, -1.0, -1.0])
-    in_world = T_w_a[:, None, 4:] + rotate(T_w_a[:, None, :4], points[None])
-    return rotate(inverse, in_world - T_w_b[:, None, 4:]).reshape(len(T_w_a), 12)
+    in_world = T_w_a[:, None, 4:] + turned(T_w_a[:, None, :4], points[None])
+    return turned(inverse_turn(T_w_b[:, None, :4]), in_world - T_w_b[:, None, 4:]).reshape(len(T_w_a), 12)
 
 
 def _apart(a: Float[np.ndarray, "... 12"], b: Float[np.ndarray, "... 12"]) -> np.ndarray | np.floating:
@@ -484,6 +472,74 @@ class _Kept:
     on_the_way: bool = False
 
 
+class _Relative:
+    """Where bodies were relative to each other and to the support, at a station: one frame of each demonstration."""
+
+    def __init__(self, tracks: Sequence[_Track], support: str) -> None:
+        bodies = tracks[0].episode.bodies
+        self.position = {
+            (a, b): [position_in(t.poses(a), t.poses(b)) for t in tracks] for a in bodies for b in bodies if a != b
+        }
+        self.in_support = {b: [position_in(t.poses(b), t.support(support)) for t in tracks] for b in bodies}
+
+    def at(self, pair: tuple[str, str], frames: np.ndarray) -> Float[np.ndarray, "K 3"]:
+        """Positions of a in b's frame at a station, NaN where a demonstration does not have it."""
+        tracks = zip(self.position[pair], frames, strict=True)
+        return np.array([x[i] if i >= 0 else np.full(3, np.nan) for x, i in tracks])
+
+    def moved(self, body: str, before: np.ndarray, now: np.ndarray) -> float:
+        """Median way of a body in the support's frame between two stations, metres."""
+        steps = zip(self.in_support[body], before, now, strict=True)
+        return float(np.median([np.linalg.norm(t[j] - t[i]) for t, i, j in steps if i >= 0 and j >= 0]))
+
+    def same_way(self, pair: tuple[str, str], stations: tuple[np.ndarray, ...], turn_rad: float) -> bool:
+        """Whether the motions between three stations in a row share their direction, to ``turn_rad``."""
+        first, second, third = (self.at(pair, frames) for frames in stations)
+        into, onward = second - first, third - second
+        length = np.linalg.norm(into, axis=-1) * np.linalg.norm(onward, axis=-1)
+        return bool(np.nanmedian((into * onward).sum(axis=-1) / np.maximum(length, 1e-12)) > np.cos(turn_rad))
+
+    def newly_held(
+        self,
+        held_now: Mapping[tuple[str, str], np.ndarray],
+        held_before: Mapping[tuple[str, str], np.ndarray],
+        stations: tuple[np.ndarray, np.ndarray],
+        gripper: str,
+        moved_m: float,
+    ) -> tuple[tuple[str, str], bool] | None:
+        """The relation that the way from one station to the next reached, and whether it was not held before."""
+        previous, frames = stations
+        best: tuple[tuple[float, ...], tuple[str, str], bool] | None = None
+        for pair, held in held_now.items():
+            here = self.at(pair, frames)
+            step = here - self.at(pair, previous)
+            if held.sum() < 2 or np.isnan(step).all() or np.nanmedian(np.linalg.norm(step, axis=-1)) < moved_m:
+                continue
+            new = int((held & ~held_before[pair]).sum()) >= 2
+            shift = np.abs(np.nanmedian(step, axis=0))[held & held_before[pair]].max(initial=0.0)
+            if not new and shift < moved_m:
+                continue
+            # most axes held, objects rather than the gripper, nearest, what moved in the frame of what did not
+            size = round(float(np.nanmedian(np.linalg.norm(here, axis=-1))), 6)
+            backward = self.moved(pair[0], previous, frames) < self.moved(pair[1], previous, frames)
+            rank = (-float(held.sum()), gripper in pair, size, backward)
+            if best is None or rank < best[0]:
+                best = (rank, pair, new)
+        return None if best is None else best[1:]
+
+    def arrived(self, k: _Kept, pinned_m: float) -> np.ndarray:
+        """Frame of the first pause at which each demonstration is where the relation settles."""
+        if not k.stays:
+            return k.frames
+        pair, axes = (k.point.body, k.point.other), ["xyz".index(x) for x in k.point.axes]
+        settled = np.nanmedian(self.at(pair, k.stays[-1])[:, axes], axis=0)
+        frames = k.frames.copy()
+        for pause in (*k.stays[::-1], k.frames):
+            off = np.abs(self.at(pair, pause)[:, axes] - settled).max(axis=1)
+            frames = np.where(off < pinned_m, pause, frames)
+        return frames
+
+
 def _reached(
     tracks: Sequence[_Track],
     stations: Sequence[tuple[ChangePoint | None, np.ndarray]],
@@ -492,87 +548,36 @@ def _reached(
     p: ChangePointParams,
 ) -> Events:
     """Of the pauses (None) those that reach a relation; of a run along one direction, the last."""
-    bodies = tracks[0].episode.bodies
-    position = {(a, b): [position_in(t.poses(a), t.poses(b)) for t in tracks] for a in bodies for b in bodies if a != b}
-
-    in_support = {b: [position_in(t.poses(b), t.support(support)) for t in tracks] for b in bodies}
-
-    def at(pair: tuple[str, str], frames: np.ndarray) -> Float[np.ndarray, "K 3"]:
-        """Positions at a station, NaN where a demonstration does not have it."""
-        return np.array([x[i] if i >= 0 else np.full(3, np.nan) for x, i in zip(position[pair], frames, strict=True)])
-
-    def moved(body: str, before: np.ndarray, now: np.ndarray) -> float:
-        """Median way of a body in the support's frame between two stations."""
-        x = in_support[body]
-        return float(
-            np.median(
-                [np.linalg.norm(t[j] - t[i]) for t, i, j in zip(x, before, now, strict=True) if i >= 0 and j >= 0]
-            )
-        )
-
-    def same_way(pair: tuple[str, str], frames: np.ndarray) -> bool:
-        """The motion to the last kept station and the one from there to `frames` share their direction."""
-        before = kept[-2].frames if len(kept) > 1 else start
-        into, onward = at(pair, kept[-1].frames) - at(pair, before), at(pair, frames) - at(pair, kept[-1].frames)
-        length = np.linalg.norm(into, axis=-1) * np.linalg.norm(onward, axis=-1)
-        return bool(np.nanmedian((into * onward).sum(axis=-1) / np.maximum(length, 1e-12)) > np.cos(p.turn_rad))
-
-    def alike(one: ChangePoint, two: ChangePoint) -> bool:
-        """Both relate the same two rigid bodies; all that never moves is one."""
-        return {rigid[one.body], rigid[one.other]} == {rigid[two.body], rigid[two.other]}
-
+    where = _Relative(tracks, support)
     riding = rigid_frames([t.episode for t in tracks])
-    way = {b: np.median([np.linalg.norm(x - x[:1], axis=-1).max() for x in in_support[b]]) for b in bodies}
-    rigid = {b: riding.get(b, b) if way[b] > p.moved_m else support for b in bodies}
+    way = {
+        b: np.median([np.linalg.norm(x - x[:1], axis=-1).max() for x in ways]) for b, ways in where.in_support.items()
+    }
+    rigid = {b: riding.get(b, b) if way[b] > p.moved_m else support for b in way}  # all that never moves is one body
+
     start = np.zeros(len(tracks), int)
     kept: list[_Kept] = []
-    held_before = {pair: np.zeros(3, bool) for pair in position}
+    held_before = {pair: np.zeros(3, bool) for pair in where.position}
     for point, frames in stations:
-        held_now = {pair: spread(at(pair, frames)) < p.pinned_m for pair in position}
+        held_now = {pair: spread(where.at(pair, frames)) < p.pinned_m for pair in where.position}
         if point is not None:
             kept.append(_Kept(point, frames, []))
             held_before = held_now
             continue
         previous = kept[-1].frames if kept else start
-        best: tuple[tuple[float, ...], tuple[str, str], bool] | None = None
-        for pair, held in held_now.items():
-            here = at(pair, frames)
-            step = here - at(pair, previous)
-            if held.sum() < 2 or np.isnan(step).all() or np.nanmedian(np.linalg.norm(step, axis=-1)) < p.moved_m:
-                continue
-            new = int((held & ~held_before[pair]).sum()) >= 2
-            shift = np.abs(np.nanmedian(step, axis=0))[held & held_before[pair]].max(initial=0.0)
-            if not new and shift < p.moved_m:
-                continue
-            # most axes held, objects rather than the gripper, nearest, what moved in the frame of what did not
-            size = round(float(np.nanmedian(np.linalg.norm(here, axis=-1))), 6)
-            backward = moved(pair[0], previous, frames) < moved(pair[1], previous, frames)
-            rank = (-float(held.sum()), gripper in pair, size, backward)
-            if best is None or rank < best[0]:
-                best = (rank, pair, new)
-        if best is not None:
-            _, pair, new = best
+        found = where.newly_held(held_now, held_before, (previous, frames), gripper, p.moved_m)
+        if found is not None:
+            pair, new = found
             axes = "".join(axis for axis, h in zip("xyz", held_now[pair], strict=True) if h)
-            reached = ChangePoint("reached", *pair, axes)
-            if not new and kept and kept[-1].on_the_way and alike(kept[-1].point, reached) and same_way(pair, frames):
-                kept.pop()
-            kept.append(_Kept(reached, frames, [], on_the_way=not new))
+            if not new and kept and kept[-1].on_the_way:
+                last, before = kept[-1].point, kept[-2].frames if len(kept) > 1 else start
+                alike = {rigid[last.body], rigid[last.other]} == {rigid[pair[0]], rigid[pair[1]]}
+                if alike and where.same_way(pair, (before, previous, frames), p.turn_rad):
+                    kept.pop()
+            kept.append(_Kept(ChangePoint("reached", *pair, axes), frames, [], on_the_way=not new))
             held_before = held_now
         elif kept and kept[-1].point.kind == "reached":
             last = kept[-1].point
             if all(held_now[last.body, last.other]["xyz".index(x)] for x in last.axes):
                 kept[-1].stays.append(frames)
-
-    def arrived(k: _Kept) -> np.ndarray:
-        """Frame of the first pause at which each demonstration is where the relation settles."""
-        if not k.stays:
-            return k.frames
-        pair, axes = (k.point.body, k.point.other), ["xyz".index(x) for x in k.point.axes]
-        settled = np.nanmedian(at(pair, k.stays[-1])[:, axes], axis=0)
-        frames = k.frames.copy()
-        for pause in (*k.stays[::-1], k.frames):
-            off = np.abs(at(pair, pause)[:, axes] - settled).max(axis=1)
-            frames = np.where(off < p.pinned_m, pause, frames)
-        return frames
-
-    return [(k.point, arrived(k)) for k in kept]
+    return [(k.point, where.arrived(k, p.pinned_m)) for k in kept]

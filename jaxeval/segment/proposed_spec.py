@@ -22,13 +22,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval.align import PREDICATES, Frames, Signals
+from jaxeval.io.poses import position_in
 from jaxeval.segment.change_points import (
     DEFAULTS,
     ChangePoint,
     ChangePointParams,
     ChangePoints,
     change_points,
-    position_in,
     rigid_frames,
     spread,
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxeval.io.poses import turn_from
 from jaxeval.types import Episode, Pair, TaskSpec
 
 MOVED_M = 0.01
@@ -135,10 +136,8 @@ def suggest_symmetries(
 def _turns_from_medoid(wxyz: np.ndarray) -> np.ndarray:
     """Rotation vectors [K, 3], in the body's frame, from the quaternion nearest to all others to each."""
     centre = wxyz[np.argmax((wxyz @ wxyz.T) ** 2 @ np.ones(len(wxyz)))]
-    w0, v0 = centre[0], -centre[1:]
-    w = w0 * wxyz[:, 0] - wxyz[:, 1:] @ v0
-    v = w0 * wxyz[:, 1:] + wxyz[:, :1] * v0 + np.cross(v0, wxyz[:, 1:])
-    v *= np.where(w < 0, -1.0, 1.0)[:, None]
+    q = turn_from(centre, wxyz)
+    w, v = q[:, 0], q[:, 1:] * np.where(q[:, :1] < 0, -1.0, 1.0)
     sine = np.linalg.norm(v, axis=-1)
     angle = 2 * np.arctan2(sine, np.abs(w))
     return v * (angle / np.maximum(sine, 1e-12))[:, None]

@@ -153,9 +153,9 @@ def ask_for_spec(
             "no instruction or no bodies; expected a sentence and at least one body for the language model; give both"
         )
     service = _Service(endpoint, model, api_key if api_key is not None else os.environ.get(KEY_VARIABLE, ""), timeout_s)
-    told = bodies.items() if isinstance(bodies, Mapping) else [(name, "") for name in bodies]
+    described = bodies.items() if isinstance(bodies, Mapping) else [(name, "") for name in bodies]
     lines = [f"Instruction: {instruction.strip()}", "Bodies:"]
-    lines += [f"- {name}{f': {what}' if what else ''}" for name, what in told]
+    lines += [f"- {name}{f': {what}' if what else ''}" for name, what in described]
     if demonstrations_summary:
         lines += ["What demonstrations of the task show:", demonstrations_summary.strip()]
     messages = [{"role": "system", "content": prompt()}, {"role": "user", "content": "\n".join(lines)}]
@@ -312,8 +312,8 @@ class _Service:
         except (OSError, HTTPException):
             said = ""
         try:
-            told = json.loads(said)["error"]
-            said = told["message"] if isinstance(told, dict) else str(told)
+            body = json.loads(said)["error"]
+            said = body["message"] if isinstance(body, dict) else str(body)
         except (ValueError, KeyError, TypeError):
             pass
         said = " ".join(self.without_key(str(said)).split())[:200]

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxeval.io.errors import InputError
-from jaxeval.io.kinematics import composed, rotation_matrices
-from jaxeval.io.writers.grid import interpolated
+from jaxeval.io.poses import composed, rotation_matrices
+from jaxeval.io.writers.grid import poses_at
 from jaxeval.types import Episode, TaskSpec
 
 EXACT = ("table", "tcp")
@@ -187,7 +187,7 @@ def _delayed(
     right = np.clip(np.searchsorted(known_s, at_s), 1, len(frames) - 1)
     hit = np.minimum(np.abs(at_s - known_s[right]), np.abs(at_s - known_s[right - 1])) < SAME_TIME_S
     between = (np.diff(frames) == 1)[right - 1] & (at_s <= known_s[-1])
-    return interpolated(poses[frames], known_s, at_s), hit | between | (at_s < known_s[0])
+    return poses_at(poses[frames], known_s, at_s), hit | between | (at_s < known_s[0])
 
 
 def _lost(time_s: Float[np.ndarray, " T"], noise: PoseNoise, rng: np.random.Generator) -> Bool[np.ndarray, " T"]:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, UInt32
 
+from jaxeval.linalg import divisor
 from jaxeval.stats.bootstrap import percentile, same
 from jaxeval.stats.estimate import Scalar, Status, is_level, status_of
 from jaxeval.stats.proportions import binomial_pmf, normal_quantile
@@ -82,7 +83,7 @@ def icc_2_1(ratings: Ratings, valid: Present = None, *, level: Scalar = 0.95) ->
     n, k = ms.n.astype(ms.items.dtype), ms.k
     whole = ms.items + (k - 1) * ms.rest + k * (ms.raters - ms.rest) / n
     status = jnp.where((status == Status.OK.code) & (whole <= 0), Status.DEGENERATE.code, status)
-    r = (ms.items - ms.rest) / jnp.where(whole > 0, whole, 1.0)
+    r = (ms.items - ms.rest) / divisor(whole)
     low, high = _ends(ms, r, level)
     return _told(r, jnp.minimum(low, r), jnp.clip(high, r, 1.0), ms.n, status)
 
@@ -104,11 +105,11 @@ def icc_2_k(ratings: Ratings, valid: Present = None, *, level: Scalar = 0.95) ->
     ms, status = _mean_squares(ratings, valid, level)
     whole = ms.items + (ms.raters - ms.rest) / ms.n
     status = jnp.where((status == Status.OK.code) & (whole <= 0), Status.DEGENERATE.code, status)
-    r = (ms.items - ms.rest) / jnp.where(whole > 0, whole, 1.0)
+    r = (ms.items - ms.rest) / divisor(whole)
 
     def of_mean(one: Array) -> Array:
         below = 1 + (ms.k - 1) * one
-        return jnp.where(below > 0, ms.k * one / jnp.where(below > 0, below, 1.0), -jnp.inf)
+        return jnp.where(below > 0, ms.k * one / divisor(below), -jnp.inf)
 
     low, high = map(of_mean, _ends(ms, r / (ms.k - (ms.k - 1) * r), level))
     return _told(r, jnp.minimum(low, r), jnp.clip(high, r, 1.0), ms.n, status)
@@ -154,14 +155,14 @@ def _ends(ms: MeanSquares, r: Array, level: Scalar) -> tuple[Array, Array]:
     # all raters agree: both mean squares are 0, and the degrees of freedom do not matter
     spread = (a * ms.raters) ** 2 / (k - 1) + (b * ms.rest) ** 2 / ((n - 1) * (k - 1))
     most = (n - 1) * (k - 1)
-    v = (a * ms.raters + b * ms.rest) ** 2 / jnp.where(spread > 0, spread, 1.0)
+    v = (a * ms.raters + b * ms.rest) ** 2 / divisor(spread)
     v = jnp.where((spread > 0) & (r < 1), jnp.clip(v, 0.1, most + k - 1), most)
     tail = (1 - jnp.where(is_level(level), jnp.asarray(level, r.dtype), 0.5)) / 2
     above, below = jax.vmap(f_quantile, in_axes=(None, 0, 0))(tail, jnp.stack([n - 1, v]), jnp.stack([v, n - 1]))
     both = k * ms.raters + (k * n - k - n) * ms.rest
     whole = above * both + n * ms.items, both + n * below * ms.items
     ends = n * (ms.items - above * ms.rest), n * (below * ms.items - ms.rest)
-    low, high = (e / jnp.where(w > 0, w, 1.0) for e, w in zip(ends, whole, strict=True))
+    low, high = (e / divisor(w) for e, w in zip(ends, whole, strict=True))
     return low, high
 
 
@@ -314,7 +315,7 @@ def _near(x: Array, counts: Array) -> Array:
     least = jnp.min(jnp.where(counts, x, jnp.inf), initial=jnp.inf)
     off = jnp.where(counts, x - least, 0.0)
     most = jnp.max(off, initial=0.0)
-    return jnp.ldexp(off, -jnp.frexp(jnp.where(most > 0, most, 1.0))[1])
+    return jnp.ldexp(off, -jnp.frexp(divisor(most))[1])
 
 
 def _varies(x: Array, counts: Array) -> Bool[Array, ""]:

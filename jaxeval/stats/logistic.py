@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from jaxeval.linalg import divisor
 from jaxeval.stats.estimate import Scalar, Status, is_level, status_of
 from jaxeval.stats.proportions import normal_quantile
 
@@ -68,8 +69,35 @@ def logistic_fit(features: Features, success: Truth, valid: Truth | None = None,
     )
     x = jnp.where(keep[:, None] & jnp.isfinite(x), x, 0.0)
     middle, size = _moments(x, keep)
-    z = jnp.where(keep[:, None], (x - middle[None]) / jnp.where(size > 0, size, 1.0)[None], 0.0)
-    weight, y = keep.astype(x.dtype), won.astype(x.dtype)
+    z = jnp.where(keep[:, None], (x - middle[None]) / divisor(size)[None], 0.0)
+    b0, b, last, (total, mean, H) = _newton(z, keep, won)
+    inverse, least = _inverse(H)
+    digits = jnp.finfo(x.dtype).eps
+    apart = (last > NOT_YET) | (least < 64 * digits) | jnp.any(size <= 0) | ~jnp.isfinite(last)
+    status = jnp.where((status == Status.OK.code) & apart, Status.DEGENERATE.code, status)
+
+    scale = divisor(size)
+    slopes = b / scale
+    at = mean + middle / scale  # the weighted mean in units of z, from the features' own origin
+    variance0 = 1 / total + at @ inverse @ at
+    coefficients = jnp.concatenate([(b0 - middle @ slopes)[None], slopes])
+    error = jnp.concatenate([jnp.sqrt(variance0)[None], jnp.sqrt(jnp.diagonal(inverse)) / scale])
+    half = normal_quantile(level) * error
+    held = jnp.all(jnp.isfinite(coefficients) & jnp.isfinite(half) & (error > 0))
+    status = jnp.where((status == Status.OK.code) & ~held, Status.DEGENERATE.code, status)
+    ok = status == Status.OK.code
+    value, low, high, spread = (
+        jnp.where(ok, v, jnp.nan) for v in (coefficients, coefficients - half, coefficients + half, error)
+    )
+    return Logistic(value, low, high, spread, (m + f).astype(jnp.int32), status)
+
+
+def _newton(z: Array, keep: Array, won: Array) -> tuple[Array, Array, Array, tuple[Array, Array, Array]]:
+    """(intercept, slopes, the last step as a share of the largest log odds, what is known about them there).
+
+    What is known: the sum of the weights, the weighted mean of z, and the information about the slopes.
+    """
+    weight = keep.astype(z.dtype)
 
     def likelihood(eta: Array) -> Array:
         return -jnp.sum(weight * jax.nn.softplus(jnp.where(won, -eta, eta)))
@@ -78,7 +106,7 @@ def logistic_fit(features: Features, success: Truth, valid: Truth | None = None,
         """Sum of weights, weighted mean of z, information about the slopes, and the gradients."""
         p = jax.nn.sigmoid(eta)
         w = weight * p * jax.nn.sigmoid(-eta)
-        total = jnp.maximum(jnp.sum(w), jnp.finfo(x.dtype).tiny)
+        total = jnp.maximum(jnp.sum(w), jnp.finfo(z.dtype).tiny)
         mean = jnp.sum(w[:, None] * z, axis=0) / total
         c = jnp.where(keep[:, None], z - mean[None], 0.0)
         left = weight * jnp.where(won, jax.nn.sigmoid(-eta), -p)
@@ -91,33 +119,15 @@ def logistic_fit(features: Features, success: Truth, valid: Truth | None = None,
         move = _inverse(H)[0] @ g
         move0 = g0 / total - mean @ move
         change = move0 + z @ move
-        tried = 0.5 ** jnp.arange(8.0).astype(x.dtype)
+        tried = 0.5 ** jnp.arange(8.0).astype(z.dtype)
         best = tried[jnp.argmax(jax.vmap(lambda t: likelihood(eta + t * change))(tried))]
         far, size = (jnp.max(jnp.where(keep, jnp.abs(v), 0.0)) for v in (change, eta))
         return b0 + best * move0, b + best * move, far / (1 + size)
 
-    D = x.shape[1]
-    rate = jnp.clip(jnp.sum(y) / jnp.maximum(jnp.sum(weight), 1.0), 1e-3, 1 - 1e-3)
-    start = (jnp.log(rate / (1 - rate)), jnp.zeros(D, x.dtype), jnp.asarray(jnp.inf, x.dtype))
+    rate = jnp.clip(jnp.sum(won.astype(z.dtype)) / jnp.maximum(jnp.sum(weight), 1.0), 1e-3, 1 - 1e-3)
+    start = (jnp.log(rate / (1 - rate)), jnp.zeros(z.shape[1], z.dtype), jnp.asarray(jnp.inf, z.dtype))
     b0, b, last = jax.lax.fori_loop(0, NEWTON_N, step, start)
-    total, mean, H, _, _ = information(b0 + z @ b)
-    inverse, least = _inverse(H)
-    digits = jnp.finfo(x.dtype).eps
-    apart = (last > NOT_YET) | (least < 64 * digits) | jnp.any(size <= 0) | ~jnp.isfinite(last)
-    status = jnp.where((status == Status.OK.code) & apart, Status.DEGENERATE.code, status)
-
-    scale = jnp.where(size > 0, size, 1.0)
-    slopes = b / scale
-    at = mean + middle / scale  # the weighted mean in units of z, from the features' own origin
-    variance0 = 1 / total + at @ inverse @ at
-    coefficients = jnp.concatenate([(b0 - middle @ slopes)[None], slopes])
-    error = jnp.concatenate([jnp.sqrt(variance0)[None], jnp.sqrt(jnp.diagonal(inverse)) / scale])
-    half = normal_quantile(level) * error
-    held = jnp.all(jnp.isfinite(coefficients) & jnp.isfinite(half) & (error > 0))
-    status = jnp.where((status == Status.OK.code) & ~held, Status.DEGENERATE.code, status)
-    ok = status == Status.OK.code
-    told = [jnp.where(ok, v, jnp.nan) for v in (coefficients, coefficients - half, coefficients + half, error)]
-    return Logistic(told[0], told[1], told[2], told[3], (m + f).astype(jnp.int32), status)
+    return b0, b, last, information(b0 + z @ b)[:3]
 
 
 def predict(fit: Logistic, features: Features) -> Float[Array, " N"]:
@@ -140,7 +150,7 @@ def standardised(features: Features, valid: Truth | None = None) -> Float[Array,
     x = jnp.asarray(features, float)
     keep = jnp.ones(len(x), bool) if valid is None else jnp.asarray(valid)
     middle, size = _moments(x, keep)
-    return jnp.where(keep[:, None], (x - middle[None]) / jnp.where(size > 0, size, 1.0)[None], 0.0)
+    return jnp.where(keep[:, None], (x - middle[None]) / divisor(size)[None], 0.0)
 
 
 def dummies(codes: Codes, *, levels_n: int) -> Float[Array, "N L"]:
@@ -158,7 +168,7 @@ def _moments(x: Array, keep: Array) -> tuple[Array, Array]:
     mean = jnp.sum(jnp.where(each, x / n, 0.0), axis=0)
     off = jnp.where(each, x - mean[None], 0.0)
     most = jnp.max(jnp.abs(off), axis=0, initial=0.0)
-    unit = jnp.where(most > 0, most, 1.0)  # so that no square overflows or vanishes
+    unit = divisor(most)  # so that no square overflows or vanishes
     size = unit * jnp.sqrt(jnp.sum((off / unit[None]) ** 2, axis=0) / n)
     high, low = (
         of(jnp.where(each, x, start), axis=0, initial=start) for of, start in ((jnp.max, -jnp.inf), (jnp.min, jnp.inf))
@@ -174,7 +184,7 @@ def _inverse(H: Float[Array, "D D"]) -> tuple[Float[Array, "D D"], Float[Array, 
     for k in range(D):
         pivot = A[k, k]
         least = jnp.minimum(least, pivot)
-        column = A[:, k] / jnp.where(pivot > 0, pivot, 1.0)
+        column = A[:, k] / divisor(pivot)
         swept = A - column[:, None] * A[k][None]
-        A = swept.at[k].set(column).at[:, k].set(column).at[k, k].set(-1 / jnp.where(pivot > 0, pivot, 1.0))
+        A = swept.at[k].set(column).at[:, k].set(column).at[k, k].set(-1 / divisor(pivot))
     return -A / (size[:, None] * size[None]), least

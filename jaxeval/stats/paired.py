@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxeval.linalg import divisor
 from jaxeval.stats.estimate import Estimate, PairCounts, Scalar, Status, Test, status_of
 from jaxeval.stats.proportions import (
     Counts,
@@ -217,7 +218,7 @@ def _variance(strata: Strata, D: Float[Array, ""]) -> Float[Array, ""]:
     """Variance of a pair's difference if the true one is D: the likeliest under that, averaged over pairs."""
     a_only, b_only, n = strata
     D, along, against = jnp.abs(D), jnp.where(D >= 0, a_only, b_only), jnp.where(D >= 0, b_only, a_only)
-    some = jnp.where(n > 0, n, 1.0)
+    some = divisor(n)
     along, against = along / some, against / some
     # 2 q² + B q - C = 0; the form of its larger root that does not cancel, and that divides by 0 nowhere
     B, C = (2 - along + against) * D - along - against, against * D * (1 - D)

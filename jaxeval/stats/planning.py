@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxeval.linalg import divisor
 from jaxeval.stats.estimate import Scalar, Status, is_level, status_of
 from jaxeval.stats.proportions import normal_quantile
 
@@ -63,7 +64,7 @@ def episodes_for_difference(p_a: Scalar, p_b: Scalar, *, power: Scalar = 0.8, le
     d, m = jnp.abs(p_a - p_b), (p_a + p_b) / 2
     under_null = normal_quantile(level) * jnp.sqrt(2 * m * (1 - m))
     spread = jnp.sqrt(p_a * (1 - p_a) + p_b * (1 - p_b))
-    n = (jnp.maximum(under_null + ndtri(power) * spread, 0.0) / jnp.where(d > 0, d, 1.0)) ** 2
+    n = (jnp.maximum(under_null + ndtri(power) * spread, 0.0) / divisor(d)) ** 2
     return _planned(n, (bad, Status.BAD_INPUT), (d == 0, Status.DEGENERATE))
 
 
@@ -86,7 +87,7 @@ def pairs_for_difference(p_a_only: Scalar, p_b_only: Scalar, *, power: Scalar = 
     bad = ~(_rate(a) & _rate(b) & (a + b <= 1) & _asked(power, level))
     s, d = a + b, jnp.abs(a - b)
     under_null, spread = normal_quantile(level) * jnp.sqrt(s), jnp.sqrt(jnp.maximum(s - d * d, 0.0))
-    n = (jnp.maximum(under_null + ndtri(power) * spread, 0.0) / jnp.where(d > 0, d, 1.0)) ** 2
+    n = (jnp.maximum(under_null + ndtri(power) * spread, 0.0) / divisor(d)) ** 2
     return _planned(n, (bad, Status.BAD_INPUT), (d == 0, Status.DEGENERATE))
 
 

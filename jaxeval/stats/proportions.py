@@ -15,6 +15,7 @@ from jax.scipy.special import gammaln, ndtri
 from jaxtyping import Array, Bool, Float, Int, Num
 from numpy import ndarray
 
+from jaxeval.linalg import divisor
 from jaxeval.stats.estimate import Estimate, Scalar, Status, is_level, status_of
 
 Counts = Num[Array, " S"] | Num[ndarray, " S"]
@@ -193,7 +194,7 @@ def binomial_pmf(k: Float[Array, ""], n: Float[Array, ""], p: Float[Array, ""]) 
 def binomial_tail(k: Float[Array, ""], n: Float[Array, ""], p: Float[Array, ""]) -> Float[Array, ""]:
     """P(X <= k) of n trials where k <= n p: the terms fall from the first on and are added while they count."""
     eps = jnp.finfo(n.dtype).eps
-    odds = (1 - p) / jnp.where(p > 0, p, 1.0)
+    odds = (1 - p) / divisor(p)
 
     def counts(state: tuple[Array, Array, Array]) -> Bool[Array, ""]:
         term, total, j = state
@@ -272,5 +273,5 @@ def _deviance(x: Float[Array, ""], mean: Float[Array, ""]) -> Float[Array, ""]:
     s = v * v
     excess = s * v * (1 / 3 + s * (1 / 5 + s * (1 / 7 + s * (1 / 9 + s * (1 / 11 + s * (1 / 13 + s / 15))))))
     near = (x - mean) * v + 2 * x * excess
-    far = x * jnp.log(x / jnp.where(mean > 0, mean, 1.0)) + mean - x
+    far = x * jnp.log(x / divisor(mean)) + mean - x
     return jnp.where(jnp.abs(v) < 0.1, near, jnp.where(mean > 0, far, jnp.inf))

@@ -17,6 +17,7 @@ import numpy as np
 from jax.scipy.special import betainc, erfc, gammaln, ndtri
 from jaxtyping import Array, Bool, Float, Int, Key, Num, UInt32
 
+from jaxeval.linalg import divisor
 from jaxeval.stats.estimate import Scalar, Status, Test, is_level, status_of
 from jaxeval.types import one_of
 
@@ -70,7 +71,7 @@ def spearman(x: Column, y: Column, valid: Mask = None, *, level: Scalar = 0.95) 
     a, b = centred_ranks(x, keep), centred_ranks(y, keep)
     status = _status(x, y, keep, level)
     size = jnp.sqrt(jnp.sum(a * a)) * jnp.sqrt(jnp.sum(b * b))
-    rho = jnp.clip(jnp.sum(a * b) / jnp.where(size > 0, size, 1.0), -1.0, 1.0)
+    rho = jnp.clip(jnp.sum(a * b) / divisor(size), -1.0, 1.0)
     few, m = n < 4, jnp.maximum(n, 4).astype(rho.dtype)
     low, high = _fisher(rho, (1 + rho**2 / 2) / (m - 3), 6 / (m * (m * m - 1)), few, level)
     df = jnp.maximum(n - 2, 1).astype(rho.dtype)
@@ -112,7 +113,7 @@ def kendall(x: Column, y: Column, valid: Mask = None, *, level: Scalar = 0.95) -
     pairs = m * (m - 1) / 2
     ties, triples, weights = zip(*(_ties(c, keep) for c in (x, y)), strict=True)
     untied = jnp.sqrt(jnp.maximum(pairs - ties[0], 0)) * jnp.sqrt(jnp.maximum(pairs - ties[1], 0))
-    tau = jnp.clip(s / jnp.where(untied > 0, untied, 1.0), -1.0, 1.0)
+    tau = jnp.clip(s / divisor(untied), -1.0, 1.0)
     few, k = n < 5, jnp.maximum(n, 5).astype(a.dtype)
     low, high = _fisher(tau, 0.437 / (k - 4), 2 / (k * (k - 1)), few, level)
     variance = (m * (m - 1) * (2 * m + 5) - weights[0] - weights[1]) / 18 + ties[0] * ties[1] / pairs
@@ -190,9 +191,9 @@ def pooled_mean(
     used = jnp.asarray(status) == Status.OK.code
     n = jnp.sum(used)
     mean = jnp.sum(jnp.where(used, jnp.asarray(values, float), 0.0)) / jnp.maximum(n, 1)
-    told = status_of((n == 0, Status.NO_DATA), (~jnp.isfinite(mean), Status.BAD_INPUT))
-    mean = jnp.where(told == Status.OK.code, mean, jnp.nan)
-    return Pooled(mean, n.astype(jnp.int32), (used.size - n).astype(jnp.int32), told)
+    outcome = status_of((n == 0, Status.NO_DATA), (~jnp.isfinite(mean), Status.BAD_INPUT))
+    mean = jnp.where(outcome == Status.OK.code, mean, jnp.nan)
+    return Pooled(mean, n.astype(jnp.int32), (used.size - n).astype(jnp.int32), outcome)
 
 
 def midranks(values: Column, valid: Mask = None) -> Float[Array, " N"]:

@@ -13,6 +13,7 @@ import numpy as np
 from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float, Int, Num
 
+from jaxeval.linalg import divisor
 from jaxeval.stats.agreement import f_quantile
 from jaxeval.stats.estimate import Scalar, Status, Test, is_level, status_of
 
@@ -92,10 +93,10 @@ def mean_difference(a: Values, valid_a: Valid, b: Others, valid_b: OthersValid, 
     means = [s.mean * share for s, share in zip((one, other), shares, strict=True)]
     parts = [s.variance * share * share for s, share in zip((one, other), shares, strict=True)]
     variance = parts[0] + parts[1]
-    some = jnp.where(variance > 0, variance, 1.0)
+    some = divisor(variance)
     of = [v / some for v in parts]  # squares of the parts themselves may underflow
     per_df = sum(w * w / jnp.maximum(s.n - 1, 1.0) for w, s in zip(of, (one, other), strict=True))
-    df = jnp.where(variance > 0, 1 / jnp.where(per_df > 0, per_df, 1.0), one.n + other.n - 2)
+    df = jnp.where(variance > 0, 1 / divisor(per_df), one.n + other.n - 2)
     least = jnp.minimum(one.n, other.n)
     finite = one.finite & other.finite
     return _told(means[0] - means[1], variance, df, unit, level, finite, empty=least == 0, single=least == 1)
@@ -145,7 +146,7 @@ def _sample(x: Values, valid: Valid) -> _Sample:
     x = jnp.where(finite, x, 0.0)
     n = jnp.sum(keep).astype(x.dtype)
     largest = jnp.max(jnp.abs(x), initial=0.0)
-    unit = jnp.where(largest > 0, largest, 1.0)
+    unit = divisor(largest)
     x = x / unit
     some = jnp.maximum(n, 1.0)
     mean = jnp.sum(x) / some

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxeval.io.kinematics import composed, tip_poses
+from jaxeval.io.kinematics import tip_poses
+from jaxeval.io.poses import composed
 from jaxeval.robots import forward_kinematics, load_robot
 
 STILL = np.array([1.0, 0, 0, 0, 0, 0, 0])

@@ -12,7 +12,7 @@ import pytest
 
 from jaxeval.io import InputError, bundled
 from jaxeval.io.readers.lerobot import read_lerobot
-from jaxeval.io.writers.grid import interpolated
+from jaxeval.io.writers.grid import poses_at
 from jaxeval.io.writers.lerobot import write_lerobot
 from jaxeval.types import Episode, Finding
 
@@ -128,7 +128,7 @@ def test_interpolation_takes_the_short_way_and_stays_unit() -> None:
     half = np.deg2rad(50)
     a = np.array([1.0, 0, 0, 0, 0, 0, 0])
     b = np.array([-np.cos(half), -np.sin(half), 0, 0, 1, 2, 3])  # -q: the same rotation, 100 degrees about x
-    got = interpolated(np.stack([a, b])[:, None], np.array([0.0, 1.0]), np.array([0.25]))[0, 0]
+    got = poses_at(np.stack([a, b])[:, None], np.array([0.0, 1.0]), np.array([0.25]))[0, 0]
     angle = np.deg2rad(12.5)
     np.testing.assert_allclose(got, [np.cos(angle), np.sin(angle), 0, 0, 0.25, 0.5, 0.75], atol=1e-12)
 

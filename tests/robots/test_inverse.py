@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from jaxeval.robots import follow, forward_kinematics, inverse_kinematics, load_robot
-from jaxeval.robots.inverse import solve_positive
 from tests.robots.test_model import pinocchio_of
 
 
@@ -114,12 +113,3 @@ def test_a_path_is_followed_with_least_steps_and_a_gap_is_said() -> None:
     np.testing.assert_allclose(
         poses_of(robot, kept)[:, 4:], np.asarray(targets)[np.asarray(found.converged), 4:], atol=1e-3
     )
-
-
-def test_small_systems_against_numpy() -> None:
-    rng = np.random.default_rng(0)
-    B = rng.normal(size=(50, 6, 7))
-    A, b = B @ B.swapaxes(1, 2), rng.normal(size=(50, 6))
-    with jax.enable_x64():
-        x = solve_positive(jnp.asarray(A.transpose(1, 2, 0)), jnp.asarray(b.T), damping=0.3)
-    np.testing.assert_allclose(x.T, np.linalg.solve(A + 0.3 * np.eye(6), b[..., None])[..., 0], rtol=1e-9)

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from jaxeval.io import bundled
+from jaxeval.io.poses import position_in, turned
 from jaxeval.io.spec import load_spec
 from jaxeval.run.propose import _segmented
 from jaxeval.segment.change_points import (
     ChangePointParams,
     ChangePoints,
     change_points,
-    position_in,
     rigid_frames,
-    rotate,
 )
 from jaxeval.segment.proposed_spec import propose_spec
 from jaxeval.types import Episode, InputError, Shape
@@ -161,7 +160,7 @@ def test_other_world_other_order_other_rate_and_lost_frames() -> None:
 
     def elsewhere(e: Episode) -> Episode:
         poses = e.poses.copy()
-        poses[..., 4:] = rotate(turn, poses[..., 4:]) + shift
+        poses[..., 4:] = turned(turn, poses[..., 4:]) + shift
         poses[..., :4] = turn  # the bodies stood straight
         return dataclasses.replace(e, poses=poses)
 

@@ -19,6 +19,7 @@ from jaxeval.io.errors import InputError
 from jaxeval.io.findings import FileFindings
 from jaxeval.io.initial_condition import initial_condition_id, task_name
 from jaxeval.io.kinematics import tip_poses
+from jaxeval.io.poses import turned
 from jaxeval.io.readers.hdf5 import HDF5_FINDINGS, Node, holds, numbered, opened, rate_hz, read_each
 from jaxeval.io.readers.recordings import PANDA_JOINTS, wxyz_xyz
 from jaxeval.io.readers.scene import start_hash
@@ -149,8 +150,7 @@ def _episode(traj: Node, about: _About, findings: FileFindings) -> Episode:
 
 def _moved_along_x(poses: np.ndarray, distance_m: np.ndarray) -> np.ndarray:
     """[T, 7] poses translated by [T] metres along their own x axis."""
-    w, x, y, z = poses[:, :4].T
-    axis = np.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)], axis=-1)
+    axis = turned(poses[:, :4], np.array([1.0, 0.0, 0.0]))
     return np.concatenate([poses[:, :4], poses[:, 4:] + distance_m[:, None] * axis], axis=-1)
 
 
@@ -228,10 +228,10 @@ def _read_json(path: Path, findings: FileFindings) -> _About:
     kwargs = info.get("env_kwargs")
     kwargs = kwargs if isinstance(kwargs, dict) else {}
     config = kwargs.get("sim_config")
-    told = kwargs.get("control_freq") or (config.get("control_freq") if isinstance(config, dict) else None)
-    rate = rate_hz(told)
+    recorded = kwargs.get("control_freq") or (config.get("control_freq") if isinstance(config, dict) else None)
+    rate = rate_hz(recorded)
     if rate is None:
-        found = "no control_freq in the .json" if told is None else f"control_freq {told!r} in the .json"
+        found = "no control_freq in the .json" if recorded is None else f"control_freq {recorded!r} in the .json"
         findings.add("default_control_freq", found, "Hz", f"{CONTROL_FREQ_HZ:g} Hz is taken")
     numbers, seeds, outcome = [], {}, {}
     for row in rows if isinstance(rows, list) else []:

@@ -23,7 +23,7 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.io.findings import FileFindings
 from jaxeval.io.initial_condition import initial_condition_id, task_name
-from jaxeval.io.kinematics import composed
+from jaxeval.io.poses import composed
 from jaxeval.io.readers.hdf5 import HDF5_FINDINGS, Node, holds, opened, rate_hz, read_each
 from jaxeval.io.readers.recordings import wxyz_xyz
 from jaxeval.io.readers.robomimic import demos, has_scene_states
@@ -129,8 +129,8 @@ def _pose_group(demo: Node, key: str, frames_n: int) -> np.ndarray:
 
 
 def _success(demo: Node, outcome: bool | None, findings: FileFindings) -> bool | None:
-    told = demo.attribute("success")
-    own = bool(told) if isinstance(told, bool | int | np.bool_) and told in (0, 1) else None
+    recorded = demo.attribute("success")
+    own = bool(recorded) if isinstance(recorded, bool | int | np.bool_) and recorded in (0, 1) else None
     if own is not None and outcome is not None and own != outcome:
         found = f"{outcome} in episode_results.jsonl, {own} in the attribute"
         findings.add("success_disagrees", found, "one outcome", "unknown", where=f"{demo.path}/{demo.name}")
@@ -160,8 +160,8 @@ def _about(root: Node, control_freq_hz: float | None, findings: FileFindings) ->
     path = root.path
     data = root.group("data")
     args = (None if data is None else data.json("env_args")) or {}
-    told = args.get("env_name")
-    env_name = told if isinstance(told, str) and told else path.parent.name
+    recorded = args.get("env_name")
+    env_name = recorded if isinstance(recorded, str) and recorded else path.parent.name
     _check_version(root, findings)
     run = re.fullmatch(r"run_(\d+)", path.stem)
     lines = [r for r in _results(path, findings) if r.get("env_name") in (env_name, path.parent.name)]
@@ -189,9 +189,9 @@ def _step_s(path: Path, control_freq_hz: float | None, steps: list[Any]) -> floa
         if rate_hz(control_freq_hz) is None:
             raise InputError(f"control_freq_hz is {control_freq_hz!r}, expected a positive number of Hz; correct it")
         return 1.0 / control_freq_hz
-    told = {step for step in steps if rate_hz(step) is not None}
-    if len(told) == 1:
-        return float(told.pop())
+    possible = {step for step in steps if rate_hz(step) is not None}
+    if len(possible) == 1:
+        return float(possible.pop())
     try:
         cfg = json.loads((path.parent / "env_cfg.json").read_text())
         step = cfg["decimation"] * cfg["sim"]["dt"]

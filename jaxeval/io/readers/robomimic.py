@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from jaxeval.io.errors import InputError
 from jaxeval.io.findings import FileFindings
 from jaxeval.io.initial_condition import task_name
-from jaxeval.io.kinematics import rotation_matrices
+from jaxeval.io.poses import from_xyzw, rotation_matrices
 from jaxeval.io.readers.hdf5 import HDF5_FINDINGS, Node, holds, numbered, opened, rate_hz, read_each
 from jaxeval.io.readers.scene import start_hash
 from jaxeval.types import Episode, Finding
@@ -198,16 +197,11 @@ def _frames(obs: Node) -> int:
     return len(obs.array(leading[0]))
 
 
-def wxyz_xyz_of(position_m: Float[np.ndarray, "T 3"], xyzw: Float[np.ndarray, "T 4"]) -> Float[np.ndarray, "T 7"]:
-    """Poses of positions and scalar-last quaternions."""
-    return np.concatenate([xyzw[:, 3:], xyzw[:, :3], position_m], axis=1)
-
-
 def _named_poses(obs: Node, frames_n: int) -> dict[str, np.ndarray]:
     """Body -> [T, 7] of every pair ``NAME_pos`` and ``NAME_quat`` that is not relative to another body."""
     stems = [n.removesuffix("_pos") for n in obs.names() if n.endswith("_pos") and "_to_" not in n]
     return {
-        stem: wxyz_xyz_of(
+        stem: from_xyzw(
             obs.array(f"{stem}_pos", rows=frames_n, columns=3), obs.array(f"{stem}_quat", rows=frames_n, columns=4)
         )
         for stem in stems
@@ -259,7 +253,7 @@ def _unpacked(values: np.ndarray, layout: str, tcp: np.ndarray) -> dict[str, np.
         if not np.median(apart) < AGREES_M:
             return None
     bodies = [name.removesuffix("_pos") for name in parts if name.endswith("_pos")]
-    return {b: wxyz_xyz_of(parts[f"{b}_pos"], parts[f"{b}_quat"]) for b in bodies}
+    return {b: from_xyzw(parts[f"{b}_pos"], parts[f"{b}_quat"]) for b in bodies}
 
 
 def _gripper_width(obs: Node, frames_n: int, about: _About, findings: FileFindings) -> np.ndarray | None:

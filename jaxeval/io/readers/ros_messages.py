@@ -113,8 +113,10 @@ def episodes_of_messages(
         recordings[name], done = recordings_of(link.track(name), where=f"{path} {link.topic} {name}")
         actions += done
     if len({len(tracks) for tracks in recordings.values()}) > 1:
-        told = ", ".join(f"{name} {len(tracks) - 1} times" for name, tracks in recordings.items())
-        raise InputError(f"{path}: stamps step back {told}; expected topics of one clock; record one episode a file")
+        steps_back = ", ".join(f"{name} {len(tracks) - 1} times" for name, tracks in recordings.items())
+        raise InputError(
+            f"{path}: stamps step back {steps_back}; expected topics of one clock; record one episode a file"
+        )
     recordings_n = len(next(iter(recordings.values())))
     joints = _joints(path, heard, recordings_n, findings)
     episodes: list[Episode] = []
@@ -276,8 +278,8 @@ def _chains(
         if absent := [b for b in bodies if b not in chains]:
             raise InputError(f"{path}: no frame {', '.join(absent)}; it has {', '.join(chains)[:300]}")
         if len({roots[b] for b in bodies}) > 1:
-            told = ", ".join(f"{b} in '{roots[b]}'" for b in bodies)
-            raise InputError(f"{path}: {told}, which nothing ties together; record the transform between them")
+            roots_found = ", ".join(f"{b} in '{roots[b]}'" for b in bodies)
+            raise InputError(f"{path}: {roots_found}, which nothing ties together; record the transform between them")
         return {b: chains[b] for b in bodies}
     counts = Counter(roots.values())
     root = max(counts, key=lambda r: (sum(not links[n].static for n in links if roots[n] == r), counts[r], r))
@@ -394,11 +396,11 @@ def _gripper_width(joints: dict[str, np.ndarray], findings: FileFindings) -> np.
     names = [n for n in joints if sliding.search(n.lower()) and not hinged.search(n.lower())]
     if not names:
         return None
-    told, fingers = " + ".join(names), np.stack([joints[n] for n in names])
+    summed, fingers = " + ".join(names), np.stack([joints[n] for n in names])
     known = fingers[~np.isnan(fingers)]
     reach = float(np.abs(known).max()) if known.size else np.inf
     if not reach <= WIDEST_M:
-        findings.add("gripper_width", f"{told} reach {reach:.3g}", f"metres up to {WIDEST_M:g}", "width is unknown")
+        findings.add("gripper_width", f"{summed} reach {reach:.3g}", f"metres up to {WIDEST_M:g}", "width is unknown")
         return None
-    findings.add("gripper_width", told, "sliding finger joints in metres", "their sum is the gripper's width")
+    findings.add("gripper_width", summed, "sliding finger joints in metres", "their sum is the gripper's width")
     return fingers.sum(axis=0)

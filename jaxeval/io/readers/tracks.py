@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxeval.io.cleaning import order_of
+from jaxeval.io.poses import composed, interpolated, unit
 from jaxeval.types import Finding
 
 Stamps = Int[np.ndarray, " n"]
@@ -79,18 +80,11 @@ def on_stamps(
     """([m, 7] poses at the wanted stamps, where known); NaN before the first sample, after the last, within gaps.
 
     A stamp that is a sample's is that sample. Between two samples at most `max_gap_n` median steps apart, positions
-    are linear and rotations follow the great circle:  q = (sin((1-f) a) p + sin(f a) r) / sin a,  cos a = p . r >= 0.
+    are linear and rotations follow the great circle.
     """
     before, after, f, known = _brackets(track.stamps_ns, wanted_ns, max_gap_n * track.step_ns)
-    p, r = _unit(track.poses[before, :4]), _unit(track.poses[after, :4])
-    dot = (p * r).sum(axis=-1, keepdims=True)
-    r, dot = np.where(dot < 0, -r, r), np.clip(np.abs(dot), 0.0, 1.0)
-    a, g = np.arccos(dot), f[:, None]
-    sine = np.sin(a)
-    bent = sine > 1e-6  # nearly equal rotations: the straight line is the great circle to 1e-13
-    q = np.where(bent, (np.sin((1 - g) * a) * p + np.sin(g * a) * r) / np.where(bent, sine, 1.0), (1 - g) * p + g * r)
-    xyz = (1 - g) * track.poses[before, 4:] + g * track.poses[after, 4:]
-    poses = np.concatenate([_unit(q), xyz], axis=-1)
+    p, r = (np.concatenate([unit(T[:, :4]), T[:, 4:]], axis=-1) for T in (track.poses[before], track.poses[after]))
+    poses = interpolated(p, r, f[:, None])
     poses = np.where((before == after)[:, None], track.poses[after], poses)
     return np.where(known[:, None], poses, np.nan), known
 
@@ -115,20 +109,6 @@ def _brackets(stamps: Stamps, wanted: Stamps, max_gap: float) -> tuple[np.ndarra
     return before, after, np.where(known, fraction, 0.0), known
 
 
-def _unit(q: Float[np.ndarray, "n 4"]) -> Float[np.ndarray, "n 4"]:
-    """Unit quaternions; NaN where the length is zero or not finite."""
-    length = np.linalg.norm(q, axis=-1, keepdims=True)
-    fine = np.isfinite(length) & (length > 1e-9)
-    return np.where(fine, q / np.where(fine, length, 1.0), np.nan)
-
-
-# --------------------------------------------------------------------------------------------------------- frames
-
-
-def compose(A: Float[np.ndarray, "n 7"], B: Float[np.ndarray, "n 7"]) -> Float[np.ndarray, "n 7"]:
-    """``T_a_c = T_a_b T_b_c`` row by row, with unit quaternions; a row of zero quaternions becomes NaN."""
-    p, r = _unit(A[:, :4]), _unit(B[:, :4])
-    w, v, s, u = p[:, :1], p[:, 1:], r[:, :1], r[:, 1:]
-    q = np.concatenate([w * s - (v * u).sum(axis=-1, keepdims=True), w * u + s * v + np.cross(v, u)], axis=-1)
-    cross = 2.0 * np.cross(v, B[:, 4:])
-    return np.concatenate([q, A[:, 4:] + B[:, 4:] + w * cross + np.cross(v, cross)], axis=-1)
+def compose(T_a_b: Float[np.ndarray, "n 7"], T_b_c: Float[np.ndarray, "n 7"]) -> Float[np.ndarray, "n 7"]:
+    """``T_a_c`` row by row, of quaternions that are normalised first; a row of zero quaternions becomes NaN."""
+    return composed(*(np.concatenate([unit(T[:, :4]), T[:, 4:]], axis=-1) for T in (T_a_b, T_b_c)))

@@ -236,10 +236,10 @@ def _track(path: Path, rows: list[Row], expected: str) -> Track:
     stamps_ns = np.array([stamp for stamp, _ in rows], np.int64)
     poses = np.array([pose for _, pose in rows], np.float64)
     length = np.linalg.norm(poses[:, :4], axis=1)
-    told = length[np.isfinite(length) & (length > 1e-9)]
-    if told.size and abs(float(np.median(told)) - 1) > 0.05:
+    usable = length[np.isfinite(length) & (length > 1e-9)]
+    if usable.size and abs(float(np.median(usable)) - 1) > 0.05:
         raise InputError(
-            f"{path}: its quaternions have length {float(np.median(told)):.3g}, not 1; expected {expected}; "
+            f"{path}: its quaternions have length {float(np.median(usable)):.3g}, not 1; expected {expected}; "
             "check the order of the columns"
         )
     return Track(_name(path), stamps_ns, poses)

@@ -88,7 +88,7 @@ def records_from_columns(
     for place, _, fault in made:
         if fault:
             faults.setdefault(fault[0], []).append(f"{place}: {fault[1]}; the row is left out")
-    refused = [told for sentences in faults.values() for told in few(table.path, sentences)]
+    refused = [sentence for sentences in faults.values() for sentence in few(table.path, sentences)]
     if not kept:
         raise InputError(f"{where}: no row could be read, expected a row an episode: {refused[0]}")
     places, own = zip(*kept, strict=True)

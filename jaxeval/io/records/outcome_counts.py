@@ -37,7 +37,7 @@ def rows_of_counts(
     """
     conditions = [c for c in conditions if c in table.columns]
     rows: list[dict[str, Any]] = []
-    told: dict[tuple[Any, ...], tuple[int, int]] = {}
+    marginals: dict[tuple[Any, ...], tuple[int, int]] = {}
     without: list[str] = []
     for k, line in enumerate(table.rows):
         cell = (line.get("task"), *(line[c] for c in conditions))
@@ -51,14 +51,14 @@ def rows_of_counts(
             )
         both, reference_only, learner_only, neither = (line[c] for c in CELLS)
         marginal = (both + reference_only, both + reference_only + learner_only + neither)
-        if told.setdefault(cell, marginal) != marginal:
+        if marginals.setdefault(cell, marginal) != marginal:
             raise InputError(
-                f"{table.where(k)}: {reference} has {marginal[0]} of {marginal[1]}, expected {told[cell][0]} of "
-                f"{told[cell][1]} as in a line before of the same cell; correct one of them or give them apart"
+                f"{table.where(k)}: {reference} has {marginal[0]} of {marginal[1]}, expected {marginals[cell][0]} of "
+                f"{marginals[cell][1]} as in a line before of the same cell; correct one of them or give them apart"
             )
         outcomes = [True] * both + [False] * reference_only + [True] * learner_only + [False] * neither
         rows += [_row(str(line["learner"]), conditions, cell, i, s, reference) for i, s in enumerate(outcomes)]
-    for cell, (k, n) in told.items():
+    for cell, (k, n) in marginals.items():
         rows += [_row(reference, conditions, cell, i, i < k, reference) for i in range(n)]
     notes = [
         f"{table.path.name}: counts, not recordings: starts are made up, and only pairings with {reference} are real"
@@ -93,7 +93,7 @@ def with_stages(
     names = [c for c in stages.columns if c not in ("policy", "speed", "evaluation_seed", "episodes_n", "success")]
     for line in stages.rows:
         policy, speed, n = line["policy"], line["speed"], line["episodes_n"]
-        told = [
+        alike = [
             other
             for other in table.rows
             if other["speed"] == speed
@@ -103,7 +103,7 @@ def with_stages(
             )
         ]
         reached = [n, line["success"], *(line[name] for name in names)]
-        if len(tasks := {other.get("task") for other in told}) != 1 or not all(isinstance(k, int) for k in reached):
+        if len(tasks := {other.get("task") for other in alike}) != 1 or not all(isinstance(k, int) for k in reached):
             continue
         (task,) = tasks
         mine = [r for r in out if (r["policy"], r["task"], r["speed"]) == (policy, task, speed)]

@@ -51,8 +51,8 @@ def pair_runs(a: Sequence[Row], b: Sequence[Row], *, key: str = KEYS[0]) -> Pair
     seeds_a, seeds_b = (dict.fromkeys(s for runs in r.values() for s in runs) for r in (runs_a, runs_b))
     several = len(seeds_a) > 1 and len(seeds_b) > 1
     if several and not (set(seeds_a) & set(seeds_b)):
-        told = f"training seeds {shortened(list(seeds_a))} of {name_a}, {shortened(list(seeds_b))} of {name_b}"
-        return Pairing(key, (), f"both have several training seeds and none in common ({told})")
+        detail = f"training seeds {shortened(list(seeds_a))} of {name_a}, {shortened(list(seeds_b))} of {name_b}"
+        return Pairing(key, (), f"both have several training seeds and none in common ({detail})")
     pairs = [
         (i, j)
         for start in common
@@ -64,8 +64,8 @@ def pair_runs(a: Sequence[Row], b: Sequence[Row], *, key: str = KEYS[0]) -> Pair
     if wrong:
         starts = list(dict.fromkeys(str(a[i][key]) for i, _ in wrong))
         what = "initial_condition_hash" if _hashed(a, b, *wrong[0]) else "seed"
-        told = f"{len(wrong)} of {len(pairs)} pairs of equal {key} did not begin alike: {what} differs at"
-        return Pairing(key, (), f"{told} {shortened(starts)}{_other_key(a, b, key)}", mismatched=tuple(starts))
+        detail = f"{len(wrong)} of {len(pairs)} pairs of equal {key} did not begin alike: {what} differs at"
+        return Pairing(key, (), f"{detail} {shortened(starts)}{_other_key(a, b, key)}", mismatched=tuple(starts))
     notes = []
     if all(a[i].get("paired_with") is not None for i, _ in unchecked):
         notes += ["pairs as the publication counted them"] if unchecked else []
@@ -76,8 +76,8 @@ def pair_runs(a: Sequence[Row], b: Sequence[Row], *, key: str = KEYS[0]) -> Pair
     for name, runs, other in ((name_a, runs_a, runs_b), (name_b, runs_b, runs_a)):
         if alone := [s for s in runs if s not in other]:
             runs_n = sum(len(runs[s]) for s in alone)
-            told = f" ({runs_n} runs)" if runs_n > len(alone) else ""
-            notes.append(f"{len(alone)} of {name}'s starts{told} were not run by the other")
+            detail = f" ({runs_n} runs)" if runs_n > len(alone) else ""
+            notes.append(f"{len(alone)} of {name}'s starts{detail} were not run by the other")
     for name, rows, runs in ((name_a, a, runs_a), (name_b, b, runs_b)):
         if lost := len(rows) - sum(len(r) for r in runs.values()):
             notes.append(f"{lost} of {name}'s runs have no {key} of their own")
@@ -86,8 +86,8 @@ def pair_runs(a: Sequence[Row], b: Sequence[Row], *, key: str = KEYS[0]) -> Pair
         left = [rows[k]["training_seed"] for s in common for k in runs[s].values() if k not in in_pairs]
         if left:
             seeds = shortened(sorted(map(str, set(left))))
-            told = f"{len(left)} of {name}'s {len(rows)} runs (training seed {seeds})"
-            notes.append(f"{told} are in no pair: the other has no run of their seed")
+            detail = f"{len(left)} of {name}'s {len(rows)} runs (training seed {seeds})"
+            notes.append(f"{detail} are in no pair: the other has no run of their seed")
     if several:
         notes.append("training seeds are paired by their number")
     return Pairing(key, tuple(pairs), note="; ".join(notes))

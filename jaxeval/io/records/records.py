@@ -125,7 +125,7 @@ def read_records(where: Where, *, columns: Mapping[str, str] | None = None, name
             else:
                 places.append(place)
                 rows.append(row)
-        refused += [told for sentences in faults.values() for told in few(path, sentences)]
+        refused += [sentence for sentences in faults.values() for sentence in few(path, sentences)]
     if not rows:
         why = f": {refused[0]}" if refused else "; check the path"
         raise InputError(f"records {where}: no row could be read, expected a row an episode{why}")
@@ -247,14 +247,14 @@ def _without_prefix(table: Table) -> Table:
     for column in attributes:
         name = column.removeprefix(PREFIX)
         for k, (row, old) in enumerate(zip(rows, table.rows, strict=True)):
-            told, found = old[column], row.get(name)
-            if found is not None and told is not None and not _alike(found, told):
+            former, found = old[column], row.get(name)
+            if found is not None and former is not None and not _alike(found, former):
                 raise InputError(
-                    f"{table.where(k)}: {name} is {found!r} and {column} is {told!r}, expected one value in both; "
+                    f"{table.where(k)}: {name} is {found!r} and {column} is {former!r}, expected one value in both; "
                     "leave out the column that is wrong",
                     key=name,
                 )
-            row[name] = told if found is None else found
+            row[name] = former if found is None else found
     columns = tuple(dict.fromkeys(c.removeprefix(PREFIX) for c in table.columns))
     return replace(table, columns=columns, rows=tuple({c: row[c] for c in columns} for row in rows))
 

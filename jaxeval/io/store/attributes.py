@@ -40,9 +40,9 @@ def typed(ids: Sequence[str], attributes: Sequence[Mapping[str, Attribute]]) -> 
         if first.keys() == {int, float}:
             first = {float: first[float]}
         if len(first) > 1:
-            told = ", ".join(f"{KINDS[kind][0]} in {episode}" for kind, episode in first.items())
+            kinds_found = ", ".join(f"{KINDS[kind][0]} in {episode}" for kind, episode in first.items())
             raise InputError(
-                f"attribute '{name}' is {told}; expected one kind in all episodes; write it alike in each",
+                f"attribute '{name}' is {kinds_found}; expected one kind in all episodes; write it alike in each",
                 code="attribute",
                 key=name,
             )

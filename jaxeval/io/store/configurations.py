@@ -16,27 +16,30 @@ NONE: Any = object()
 """Stands for a key that one of several lacks."""
 
 
-def agreed(told: Sequence[tuple[Path, Mapping[str, Any]]], *, within: str = "") -> tuple[Configuration, list[Finding]]:
+def agreed(
+    configurations: Sequence[tuple[Path, Mapping[str, Any]]], *, within: str = ""
+) -> tuple[Configuration, list[Finding]]:
     """What the configurations of several sources agree in, and a finding for every key in which they do not.
 
-    ``told`` is the path and the configuration of each, empty for a file that has none. Dictionaries agree key by key.
+    ``configurations``: the path and the configuration of each, empty for a file that has none. Dictionaries agree
+    key by key.
     """
     kept: Configuration = {}
     differ: list[Finding] = []
-    for key in dict.fromkeys(key for _, configuration in told for key in configuration):
-        values = [configuration.get(key, NONE) for _, configuration in told]
+    for key in dict.fromkeys(key for _, configuration in configurations for key in configuration):
+        values = [configuration.get(key, NONE) for _, configuration in configurations]
         if all(value == values[0] for value in values):
             kept[key] = values[0]
         elif all(isinstance(value, Mapping) for value in values):
-            inner = [(path, value) for (path, _), value in zip(told, values, strict=True)]
+            inner = [(path, value) for (path, _), value in zip(configurations, values, strict=True)]
             kept[key], more = agreed(inner, within=f"{within}{key}.")
             differ += more
         else:
             other = next(k for k, value in enumerate(values) if value != values[0])
             one, two = ("nothing" if v is NONE else json.dumps(v) for v in (values[0], values[other]))
-            found = f"its configuration has {one} under {within}{key}, that of {told[other][0]} {two}"
+            found = f"its configuration has {one} under {within}{key}, that of {configurations[other][0]} {two}"
             what = ("the same in all sources", "the key is left out")
-            differ.append(Finding("configurations_differ", "info", str(told[0][0]), found, *what))
+            differ.append(Finding("configurations_differ", "info", str(configurations[0][0]), found, *what))
     return kept, differ
 
 
@@ -46,7 +49,7 @@ def gathered(before: Mapping[str, Any], now: Mapping[str, Any]) -> Configuration
     A setting that only one call gave has null for the other. Ranges that do not touch stay two: ``first`` and
     ``episodes`` are then lists.
     """
-    before, now = ({k: json.loads(json.dumps(v)) for k, v in told.items()} for told in (before, now))
+    before, now = ({k: json.loads(json.dumps(v)) for k, v in configuration.items()} for configuration in (before, now))
     asked, ranged = dict(before), "episodes" in before and "episodes" in now
     for key in dict.fromkeys([*before, *now]):
         one, two = before.get(key), now.get(key)
@@ -78,8 +81,8 @@ def _values(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _ranges(told: Mapping[str, Any]) -> list[tuple[int, int]]:
-    pairs = zip(_values(told.get("first", 0)), _values(told["episodes"]), strict=True)
+def _ranges(entry: Mapping[str, Any]) -> list[tuple[int, int]]:
+    pairs = zip(_values(entry.get("first", 0)), _values(entry["episodes"]), strict=True)
     return [(first, first + n) for first, n in pairs]
 
 

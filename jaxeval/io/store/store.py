@@ -105,7 +105,7 @@ def write_store(
         writer = ShardWriter(
             folder,
             Layout.of(first, precision),
-            told=path,
+            named=path,
             task=task,
             episodes_per_shard=episodes_per_shard,
             compression=compression,
@@ -153,7 +153,7 @@ def append_store(path: str | Path, episodes: Iterable[Episode]) -> Store:
     writer = ShardWriter(
         store.path,
         store.layout,
-        told=store.path,
+        named=store.path,
         task=store.task,
         sub_task_names=store.sub_task_names,
         first=(store.n_episodes, store.n_frames, int(store.column("shard")[-1]) + 1),
@@ -492,8 +492,8 @@ def store_hash(store: Store | str | Path) -> str:
             continue
         whole.update(f"{name}:{total.hexdigest()};".encode())
     names = [store.sub_task_names[k] if k >= 0 else None for k in met]
-    told = store.episodes.drop_columns(["source", "shard", "first_frame", "findings"])
-    whole.update(json.dumps([store.task, store.bodies, names, told.to_pylist()]).encode())
+    facts = store.episodes.drop_columns(["source", "shard", "first_frame", "findings"])
+    whole.update(json.dumps([store.task, store.bodies, names, facts.to_pylist()]).encode())
     return whole.hexdigest()
 
 

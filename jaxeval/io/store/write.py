@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.files import replacing
 from jaxeval.io.store.attributes import typed
 from jaxeval.types import Attribute, Episode, one_of
 
@@ -199,7 +200,7 @@ class ShardWriter:
         folder: Path,
         layout: Layout,
         *,
-        told: Path,
+        named: Path,
         task: str,
         sub_task_names: tuple[str, ...] = (),
         first: tuple[int, int, int] = (0, 0, 0),
@@ -209,7 +210,7 @@ class ShardWriter:
     ) -> None:
         one_of("compression", compression, ("lz4", "zstd"))
         one_of("precision", layout.precision, ("float32", "float64"))
-        self.folder, self.layout, self.told, self.task = folder, layout, told, task
+        self.folder, self.layout, self.named, self.task = folder, layout, named, task
         self.sub_task_names = list(sub_task_names)
         self.episode, self.frame, self.shard = first
         self.episodes_per_shard = episodes_per_shard
@@ -311,11 +312,11 @@ class ShardWriter:
         try:
             return typed(self._ids, self._attributes)
         except InputError as error:
-            raise InputError(f"{self.told}: {error}", code=error.code, key=error.key) from error
+            raise InputError(f"{self.named}: {error}", code=error.code, key=error.key) from error
 
     def publish(self) -> None:
         """Give the finished shards the names that readers look for."""
-        with writing(self.told):
+        with writing(self.named):
             for file in self.files:
                 file.rename(file.with_suffix(""))
             _sync(self.folder / "frames")
@@ -356,7 +357,7 @@ class ShardWriter:
                 columns.append(pa.FixedSizeListArray.from_arrays(pa.array(frames[f.name].reshape(-1)), type=f.type))
             else:
                 columns.append(pa.array(frames[f.name], f.type))
-        with writing(self.told):
+        with writing(self.named):
             if self._parquet is None:
                 self.files.append(shard_path(self.folder, self.shard, partial=True))
                 self._parquet = FrameFile(self.files[-1], self.schema, self.compression)
@@ -367,7 +368,7 @@ class ShardWriter:
         self._flush()
         if self._parquet is None:
             return
-        with writing(self.told):
+        with writing(self.named):
             self._parquet.close()
             _sync(self.files[-1])
         self._parquet, self._in_shard = None, 0
@@ -417,20 +418,16 @@ def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Parquet file at `path`, by rename, so that a reader sees the old one or the new one."""
-    temporary = path.with_name(path.name + ".writing")
-    with writing(path):
-        pq.write_table(table, temporary, compression="zstd")
-        _sync(temporary)
-        temporary.rename(path)
+    with replacing(path) as part:
+        pq.write_table(table, part, compression="zstd")
+        _sync(part)
 
 
 def write_meta(path: Path, meta: dict[str, Any]) -> None:
     """``meta.json`` at `path`, by rename."""
-    temporary = path.with_name(path.name + ".writing")
-    with writing(path):
-        temporary.write_text(json.dumps(meta, indent=1) + "\n")
-        _sync(temporary)
-        temporary.rename(path)
+    with replacing(path) as part:
+        part.write_text(json.dumps(meta, indent=1) + "\n")
+        _sync(part)
 
 
 def _sync(path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.poses import interpolated
 from jaxeval.types import Episode
 
 ON_GRID_S = 1e-4
@@ -74,27 +75,19 @@ def _interpolated_bodies(
             poses[:, i] = e.poses[mine[0] if len(mine) else 0, i]
             continue
         time_s, track = e.time_s[mine], e.poses[mine, i][:, None]
-        made = interpolated(track, time_s, grid_s)
+        made = poses_at(track, time_s, grid_s)
         poses[:, i], valid[:, i] = made[:, 0], _bracketed(mine, time_s, grid_s)
-        apart.append(_apart(interpolated(made, grid_s, time_s), track))
+        apart.append(_apart(poses_at(made, grid_s, time_s), track))
     m, deg = zip(*apart, strict=True)
     return poses, valid, (max(m), max(deg))
 
 
-def interpolated(poses: np.ndarray, time_s: np.ndarray, at_s: np.ndarray) -> np.ndarray:
+def poses_at(poses: np.ndarray, time_s: np.ndarray, at_s: np.ndarray) -> np.ndarray:
     """[n, N, 7] poses at `at_s`: positions linearly, rotations along the great arc (unit, continuous quaternions)."""
     right = np.clip(np.searchsorted(time_s, at_s), 1, len(time_s) - 1)
     left = right - 1
     share = np.clip((at_s - time_s[left]) / (time_s[right] - time_s[left]), 0.0, 1.0)[:, None, None]
-    a, b = poses[left], poses[right]
-    cosine = np.sum(a[..., :4] * b[..., :4], axis=-1, keepdims=True)
-    angle = np.arccos(np.clip(np.abs(cosine), 0.0, 1.0))
-    near = angle < 1e-6  # the arc is straight there, and sin(angle) no divisor
-    sine = np.where(near, 1.0, np.sin(angle))
-    weights = [np.where(near, w, np.sin(w * angle) / sine) for w in (1 - share, share)]
-    wxyz = weights[0] * a[..., :4] + weights[1] * np.where(cosine < 0, -1.0, 1.0) * b[..., :4]
-    wxyz /= np.linalg.norm(wxyz, axis=-1, keepdims=True)
-    return np.concatenate([wxyz, (1 - share) * a[..., 4:] + share * b[..., 4:]], axis=-1)
+    return interpolated(poses[left], poses[right], share)
 
 
 def linear(values: np.ndarray, time_s: np.ndarray, at_s: np.ndarray) -> np.ndarray:

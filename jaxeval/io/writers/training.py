@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import uuid
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +26,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
+from jaxeval.io.files import replacing
 from jaxeval.io.store import Store
-from jaxeval.io.store.write import writing
 from jaxeval.types import Episode
 
 FORMAT, FORMAT_VERSION = "jaxeval-training", 1
@@ -204,13 +202,13 @@ def layout_of(stores: Sequence[Any]) -> dict[str, slice]:
     Raises:
         InputError: they differ.
     """
-    told = [(getattr(s, "meta", None) or {}).get("configuration", {}).get(LAYOUT) for s in stores]
-    if any(t != told[0] for t in told):
+    layouts = [(getattr(s, "meta", None) or {}).get("configuration", {}).get(LAYOUT) for s in stores]
+    if any(t != layouts[0] for t in layouts):
         raise InputError(
             f"{stores[0].path} and others: their observations are laid out differently, expected one layout; "
             "export the stores of one embodiment"
         )
-    return {name: slice(*ends) for name, ends in (told[0] or {}).items()} if told else {}
+    return {name: slice(*ends) for name, ends in (layouts[0] or {}).items()} if layouts else {}
 
 
 def export_training(
@@ -225,8 +223,8 @@ def export_training(
     """
     left_out: list[tuple[str, str]] = []
     episodes = store.iter_episodes() if failures else shown(store.iter_episodes(), left_out)
-    layout, told = layout_of([store]), {"source_hash": store.hash}
-    return write_training(out, episodes, task=store.task, layout=layout, told=told, overwrite=overwrite), left_out
+    layout, about = layout_of([store]), {"source_hash": store.hash}
+    return write_training(out, episodes, task=store.task, layout=layout, about=about, overwrite=overwrite), left_out
 
 
 def write_training(
@@ -235,10 +233,10 @@ def write_training(
     *,
     task: str,
     layout: Mapping[str, slice] | None = None,
-    told: Mapping[str, Any] | None = None,
+    about: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> TrainingSet:
-    """Write the pairs of all ``episodes`` to ``out``, all or nothing; ``told`` is kept in its JSON as it is.
+    """Write the pairs of all ``episodes`` to ``out``, all or nothing; ``about`` is kept in its JSON as it is.
 
     Raises:
         InputError: no episode, episodes of different widths, one that ``training_pairs`` refuses, a layout that does
@@ -284,18 +282,11 @@ def write_training(
         "episodes_n": len(pairs),
         "pairs_n": len(arrays["action"]),
         LAYOUT: {name: [s.start, s.stop] for name, s in layout.items()},
-        **(told or {}),
+        **(about or {}),
         "hash": _hash(arrays),
     }
-    part = out.with_name(f".{out.name}.{uuid.uuid4().hex[:8]}.writing")
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(part, "wb") as file:
-                np.savez(file, meta=np.array(json.dumps(meta)), **arrays)  # pyright: ignore[reportArgumentType]
-            os.replace(part, out)
-        finally:
-            part.unlink(missing_ok=True)
+    with replacing(out) as part, open(part, "wb") as file:
+        np.savez(file, meta=np.array(json.dumps(meta)), **arrays)  # pyright: ignore[reportArgumentType]
     return _set(arrays, meta)
 
 

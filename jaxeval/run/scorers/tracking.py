@@ -79,7 +79,7 @@ def measure(batch: EpisodeBatch, context: Context, params: TrackingSetting) -> M
     for track in context.constants:
         e, t = (batch.bodies.index(name) for name in (track.estimate, track.truth))
         # a frame in which the truth was not seen can tell nothing of the estimate
-        told = due & (valid[:, :, t] | ~frame_valid)
+        judged = due & (valid[:, :, t] | ~frame_valid)
 
         def one(row: tuple[Any, ...], track: Track = track) -> tuple[T.TrackingQuality, T.TrackMasks]:
             a, b, time_s, valid, due = row
@@ -89,7 +89,7 @@ def measure(batch: EpisodeBatch, context: Context, params: TrackingSetting) -> M
             return quality, T.track_masks(a[:, None], time_s, valid, due, params=params)
 
         quality, masks = jax.lax.map(
-            one, (poses[:, :, e], poses[:, :, t], time_s, valid[:, :, e] & valid[:, :, t], told)
+            one, (poses[:, :, e], poses[:, :, t], time_s, valid[:, :, e] & valid[:, :, t], judged)
         )
         found = {f"{k}_mean": v for k, v in quality.mean.items()}
         for k, v in quality.quantiles.items():
