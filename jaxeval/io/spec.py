@@ -13,7 +13,7 @@ Metres, radians and seconds, but for keys that end in ``_deg``. Keys (those mark
     `jaxeval.align.PREDICATES` that must all hold for the sub-task to end.
 ``gate``: {use_success_flag: true, z_term: null}, what closes the gate of geometric quality.
 ``stages``: only of a grasp-and-insert task, see below. Without it the stages of the task are its sub-tasks.
-``mujoco``: only of a task that runs on MuJoCo: scene and script, see `jaxeval.sim.mujoco.task`. Not read here.
+``mujoco``: only of a task that runs on MuJoCo: scene and script, see `jaxeval.sim.mujoco.tasks.named`. Not read here.
 
 ``stages`` says where the stages of a grasp-and-insert task are, in the world's frame with z up. `jaxeval score
 metrics=[stages]` finds them in any episodes that have these bodies and the signals ``phase`` (a number a frame, an

@@ -11,7 +11,7 @@ mujoco = pytest.importorskip("mujoco")
 
 from jaxeval.robots.embodiments import EMBODIMENTS  # noqa: E402
 from jaxeval.sim.mujoco.embodiment import FOLDER, HAND, PARCEL, SCENE, load_embodiment  # noqa: E402
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW  # noqa: E402
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW  # noqa: E402
 from jaxeval.types import InputError  # noqa: E402
 
 pytestmark = pytest.mark.sim
