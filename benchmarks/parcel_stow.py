@@ -32,7 +32,7 @@ from jaxeval.sim.mujoco import mjx
 from jaxeval.sim.mujoco.backend import world_of
 from jaxeval.sim.mujoco.embodiment import Embodiment, load_embodiment
 from jaxeval.sim.mujoco.task import SUBSTEPS
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
 from jaxeval.types import InputError
 
 UNIT = "physics steps/s"

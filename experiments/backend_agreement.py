@@ -28,7 +28,7 @@ from jaxeval.sim.mujoco.embodiment import load_embodiment
 from jaxeval.sim.mujoco.environment import Signals
 from jaxeval.sim.mujoco.schedule import CONTROL_HZ
 from jaxeval.sim.mujoco.task import Task
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
 from jaxeval.types import InputError
 
 SOURCE = "MJX (JAX) against MuJoCo (C): one model, the deviations of MJX's are listed in jaxeval/sim/mujoco/mjx.py"

@@ -32,7 +32,7 @@ from jaxeval.policies.scripted.handoff import SharedController, handoff
 from jaxeval.report import comparison_figures as F
 from jaxeval.sim.mujoco.embodiment import load_embodiment
 from jaxeval.sim.mujoco.environment import Environments, Signals, run
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
 from jaxeval.stats.proportions import wilson
 
 SOURCE = (

@@ -317,6 +317,7 @@ def _score(config: Any) -> None:
         reference,
         source,
         metrics=chosen,
+        spec=None if config.spec is None else Path(config.spec),
         settings=settings,
         out=out,
         frames=config.frames,

@@ -414,12 +414,36 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class StageSpec:
+    """Where the stages of a grasp-and-insert task are, in the world's frame (z up, metres), and what its phases are.
+
+    ``object`` is the body that is picked up and inserted, ``hand`` the body that is the hand. ``phases`` are the names
+    that the recorded signal ``phase`` counts through. ``metrics.stages.StageGeometry`` says what each number means;
+    ``friction`` is the coefficient between finger and object, None where it is not known.
+    """
+
+    object: str
+    hand: str
+    phases: tuple[str, ...]
+    T_world_entrance: tuple[float, ...]  # wxyz_xyz
+    half_section_m: tuple[float, ...]
+    depth_m: float
+    goal_wxyz: tuple[float, ...]
+    pre_insert_m: tuple[float, ...]
+    lift_z_m: float
+    point_m: tuple[float, ...] = (0.0, 0.0, 0.0)
+    insert_phase: str = "INSERT"
+    friction: float | None = None
+
+
+@dataclass(frozen=True)
 class TaskSpec:
     """What the task is: bodies, ordered sub-tasks, and the terminal gate. Hashable, hence static under jit.
 
     ``manipulated`` and ``reference`` may be empty: they are then inferred from the demonstrations. ``frames`` maps a
     body to the named frame that stands for it in the (m | r) pair, such as peg -> peg_head. ``simulators`` are those
-    that the task runs in, the default first; empty for a task that is only recorded.
+    that the task runs in, the default first; empty for a task that is only recorded. ``stages`` is None for a task that
+    is no grasp-and-insert: its stages are then its sub-tasks.
     """
 
     name: str
@@ -435,6 +459,7 @@ class TaskSpec:
     use_success_flag: bool = True
     instruction: str = ""
     simulators: tuple[str, ...] = ()
+    stages: StageSpec | None = None
 
     def body(self, name: str) -> Body:
         """Body of that name; KeyError lists those there are."""

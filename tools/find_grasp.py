@@ -38,10 +38,7 @@ from jaxeval.policies.scripted.expert import Chain
 from jaxeval.sim.mujoco.embodiment import HAND, SCENE, Embodiment, Grasp, load_embodiment
 from jaxeval.sim.mujoco.environment import Environments, Signals, State, run
 from jaxeval.sim.mujoco.task import Task
-from jaxeval.sim.mujoco.tasks import peg_insertion, upright_placement
 from jaxeval.sim.mujoco.tasks.named import load_mujoco_task, mujoco_task_names
-from jaxeval.sim.mujoco.tasks.peg_insertion import PEG_INSERTION
-from jaxeval.sim.mujoco.tasks.upright_placement import UPRIGHT_PLACEMENT
 from jaxeval.types import InputError
 
 FINGERS = ("index", "middle", "ring", "pinky")
@@ -56,7 +53,7 @@ BOUNDS = {
 FIRST = {"bend": np.radians(60), "reach": 0.006, "thumb_along": 0.0, "thumb_squeeze": 0.2, "finger_squeeze": 0.1}
 SISTER_BEND = (np.radians(52), np.radians(60))
 STANDOFF_M = 0.12
-ALONG_M = {PEG_INSERTION.thing.name: peg_insertion.HELD_M, UPRIGHT_PLACEMENT.thing.name: upright_placement.HELD_M}
+ALONG_M = {"peg": 0.02, "block": 0.02}
 
 
 @dataclass(frozen=True)

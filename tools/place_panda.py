@@ -24,10 +24,7 @@ from scipy.spatial.transform import Rotation
 from jaxeval.policies.scripted.expert import Chain, joint_knots
 from jaxeval.sim.mujoco.embodiment import Embodiment, load_embodiment
 from jaxeval.sim.mujoco.task import Task
-from jaxeval.sim.mujoco.tasks import peg_insertion, upright_placement
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
-from jaxeval.sim.mujoco.tasks.peg_insertion import PEG_INSERTION
-from jaxeval.sim.mujoco.tasks.upright_placement import UPRIGHT_PLACEMENT
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW, PEG_INSERTION, UPRIGHT_PLACEMENT
 from jaxeval.types import InputError
 
 BASE_X, BASE_Y, BASE_Z = (
@@ -38,7 +35,7 @@ BASE_X, BASE_Y, BASE_Z = (
 FOOT_M = 0.1
 MIDDLE = (0.44, 0.08)
 MARGIN_RAD, SIGMA, CLEARANCE_M, PAST_M = 0.5, 0.15, 0.010, 0.015
-ALONG_M = {"parcel": 0.0, "peg": peg_insertion.HELD_M, "block": upright_placement.HELD_M}
+ALONG_M = {"parcel": 0.0, "peg": 0.02, "block": 0.02}
 WAYS_ROUND = ((0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0))
 START_RAD = (0.0, 0.0, 0.0, -2.2, 0.0, 2.2, 0.785)
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.io.files import replacing, write_text
 from jaxeval.se3 import DEVIATIONS
-from jaxeval.types import Body, Pair, Predicate, Reference, Shape, SubTask, Symmetry, TaskSpec, one_of
+from jaxeval.types import Body, Pair, Predicate, Reference, Shape, StageSpec, SubTask, Symmetry, TaskSpec, one_of
 
 FORMAT_VERSION = 1
 ARRAYS = ("nominal", "deviations", "seen", "terminal", "demo_valid", "converged", "scale", "duration_s")
@@ -77,7 +77,9 @@ def reference_hash(reference: Reference) -> str:
 
     The same before and after the disk; what is merely known about a reference does not count.
     """
-    content = {"spec": dataclasses.asdict(reference.spec), "pairs": [dataclasses.asdict(p) for p in reference.pairs]}
+    spec = dataclasses.asdict(reference.spec)
+    del spec["stages"], spec["simulators"]  # nothing that a reference holds was learned from them
+    content = {"spec": spec, "pairs": [dataclasses.asdict(p) for p in reference.pairs]}
     total = hashlib.sha256(
         json.dumps(content | {"bins_n": reference.bins_n, "deviation": reference.deviation}, sort_keys=True).encode()
     )
@@ -98,9 +100,13 @@ def spec_from_plain(data: dict[str, Any]) -> TaskSpec:
     def sub_task(raw: dict[str, Any]) -> SubTask:
         return SubTask(raw["name"], tuple(Predicate(**_tuples(p)) for p in raw["until"]), raw["means"])
 
-    rest = {k: v for k, v in _tuples(data).items() if k not in ("bodies", "sub_tasks")}
+    rest = {k: v for k, v in _tuples(data).items() if k not in ("bodies", "sub_tasks", "stages")}
+    stages = data.get("stages")
     return TaskSpec(
-        bodies=tuple(body(b) for b in data["bodies"]), sub_tasks=tuple(sub_task(s) for s in data["sub_tasks"]), **rest
+        bodies=tuple(body(b) for b in data["bodies"]),
+        sub_tasks=tuple(sub_task(s) for s in data["sub_tasks"]),
+        stages=None if stages is None else StageSpec(**_tuples(stages)),
+        **rest,
     )
 
 

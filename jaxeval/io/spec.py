@@ -1,4 +1,42 @@
-"""Task specs: `conf/task/<name>.yaml` or any YAML of the same form, read into a TaskSpec."""
+"""Task specs: `conf/task/<name>.yaml` or any YAML of the same form, read into a TaskSpec.
+
+Metres, radians and seconds, but for keys that end in ``_deg``. Keys (those marked * are needed):
+
+``name`` *, ``instruction``: the task's name, as its episodes call it, and one sentence that tells somebody what to do.
+``bodies`` *: a table, name -> ``shape`` {kind: box, half_size_m: [x, y, z]} | {kind: cylinder, radius_m, half_length_m}
+    | {kind: sphere, radius_m} | {kind: mesh, vertices_m and faces, or file: FILE.npz}; ``symmetry`` {kind: none | spin
+    | discrete | all, axis: [x, y, z], fold: n or copies_wxyz: [...]}; or ``frame_of``: a body declared before it, of
+    which this is a named frame.
+``support`` (table), ``gripper`` (tcp), ``manipulated``, ``reference``, ``frames``, ``ignored``: names of bodies, and
+    what each is to the task.
+``sub_tasks`` *: a list, in order: ``name`` *, ``means`` (one line for people) and ``until`` *, the predicates of
+    `jaxeval.align.PREDICATES` that must all hold for the sub-task to end.
+``gate``: {use_success_flag: true, z_term: null}, what closes the gate of geometric quality.
+``stages``: only of a grasp-and-insert task, see below. Without it the stages of the task are its sub-tasks.
+``mujoco``: only of a task that runs on MuJoCo: scene and script, see `jaxeval.sim.mujoco.tasks.named`. Not read here.
+
+``stages`` says where the stages of a grasp-and-insert task are, in the world's frame with z up. `jaxeval score
+metrics=[stages]` finds them in any episodes that have these bodies and the signals ``phase`` (a number a frame, an
+index into ``phases``), ``object_velocity`` (6: linear, then angular, in the world's frame), ``fingertip_force`` (one
+number a fingertip, N, the thumb or opposing finger first) and ``receptacle_force`` (N)::
+
+    stages:
+      object: parcel                # * the body that is picked up and inserted; its symmetry is the body's
+      hand: tcp                     # the body that is the hand; the gripper if left out
+      phases: [REACH, LIFT, TRANSFER, INSERT, RELEASE]  # * in order; LIFT, TRANSFER, the insertion, RELEASE among them.
+                                    # A table with the names as keys will do: MuJoCo tasks say there how long each takes
+      insert_phase: INSERT          # the phase that is the insertion
+      entrance:                     # * pose of the opening: its centre, the x axis into it, y and z across
+        position_m: [0.49, 0.14, 0.93]
+        turns_deg: [[z, 45]]        # turns about the body's own axes, one after the other; or wxyz: [1, 0, 0, 0]
+      half_section_m: [0.08, 0.05]  # * half the opening's width along the entrance's y and z
+      depth_m: 0.11                 # * of the receptacle behind the entrance
+      goal: {turns_deg: [[z, 45], [y, -90]]}  # * orientation of the object when it is inserted; or wxyz: [...]
+      pre_insert_m: [0.46, 0.11, 0.93]        # * position of the object before the insertion
+      lift_z_m: 0.76                # * the object counts as lifted from this height on
+      point_m: [0, 0, 0]            # the point of the object (in its own frame) whose depth counts
+      friction: 0.5                 # coefficient between finger and object; only the metric `grasp` needs it
+"""
 
 from __future__ import annotations
 
@@ -10,6 +48,7 @@ import numpy as np
 
 from jaxeval.align import PREDICATES
 from jaxeval.io.errors import InputError
+from jaxeval.io.spec_stages import check_stages, stages_of
 from jaxeval.types import SHAPES, SYMMETRIES, Body, Predicate, Shape, SubTask, Symmetry, TaskSpec
 
 
@@ -29,6 +68,17 @@ def task_names() -> list[str]:
 
 def load_spec(task: str | Path) -> TaskSpec:
     """Spec of a known task by name, or of a YAML file by path. InputError says which key is wrong."""
+    data, where = read_task(task)
+    return spec_from_dict(data, where=where)
+
+
+def known_spec(task: str) -> TaskSpec | None:
+    """Spec of a task by name, None where it is none that jaxeval knows."""
+    return load_spec(task) if task in task_names() else None
+
+
+def read_task(task: str | Path) -> tuple[Any, str]:
+    """(plain data, where it stands) of a known task by name, or of a YAML file by path."""
     import yaml
 
     path = Path(task)
@@ -41,7 +91,7 @@ def load_spec(task: str | Path) -> TaskSpec:
             data = yaml.safe_load(f)
         except yaml.YAMLError as error:
             raise InputError(f"{path}: not YAML ({str(error).splitlines()[0]}); fix the file") from error
-    return spec_from_dict(data, where=str(path))
+    return data, str(path)
 
 
 def spec_from_dict(data: Any, *, where: str = "task spec") -> TaskSpec:
@@ -86,12 +136,13 @@ def spec_from_dict(data: Any, *, where: str = "task spec") -> TaskSpec:
         raise fail("sub_tasks", [s.name for s in sub_tasks], "one or more sub-tasks with different names")
 
     gate = data.get("gate") or {}
+    gripper, stages = str(data.get("gripper", "tcp")), data.get("stages")
     spec = TaskSpec(
         name=str(need(data, "name", "")),
         bodies=tuple(bodies),
         sub_tasks=tuple(sub_tasks),
         support=str(data.get("support", "table")),
-        gripper=str(data.get("gripper", "tcp")),
+        gripper=gripper,
         manipulated=tuple(data.get("manipulated") or ()),
         reference=str(data.get("reference") or ""),
         frames=tuple((str(k), str(v)) for k, v in (data.get("frames") or {}).items()),
@@ -100,6 +151,7 @@ def spec_from_dict(data: Any, *, where: str = "task spec") -> TaskSpec:
         use_success_flag=bool(gate.get("use_success_flag", True)),
         instruction=str(data.get("instruction", "")),
         simulators=tuple(data.get("simulators") or ()),
+        stages=None if stages is None else stages_of(stages, gripper=gripper, fail=fail),
     )
     named = {
         "support": (spec.support,),
@@ -113,6 +165,7 @@ def spec_from_dict(data: Any, *, where: str = "task spec") -> TaskSpec:
         for name in names:
             if name not in shapes:
                 raise fail(key, name, f"one of the bodies ({', '.join(shapes)})")
+    check_stages(spec, fail)
     return spec
 
 

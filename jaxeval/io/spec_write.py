@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.spec_stages import stages_to_dict
 from jaxeval.types import Body, Predicate, Shape, Symmetry, TaskSpec
 
 
@@ -35,6 +36,9 @@ def spec_to_dict(spec: TaskSpec) -> dict[str, Any]:
     ]
     gate: dict[str, Any] = {"use_success_flag": spec.use_success_flag}
     out["gate"] = OneLine(gate if spec.z_term is None else {"z_term": spec.z_term, **gate})
+    if spec.stages is not None:
+        stages = stages_to_dict(spec.stages)
+        out["stages"] = {key: OneLine(value) if isinstance(value, dict) else value for key, value in stages.items()}
     return out
 
 

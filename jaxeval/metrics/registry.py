@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from jaxeval.align import Alignment
-from jaxeval.types import STATIC, EpisodeBatch, InputError, Reference, pytree
+from jaxeval.types import STATIC, EpisodeBatch, InputError, Reference, TaskSpec, pytree
 
 GROUP = "jaxeval.metrics"
 """Entry-point group under which an installed package offers its metrics: the object is a :class:`Metric`."""
@@ -46,8 +46,8 @@ class Column:
     write it, "" for none. ``direction``: which is better, "higher" or "lower", None where neither is. ``meaning``: one
     line. ``short``: title in the printed table of groups, "" to leave the column out of it. ``of``: a text column holds
     an index into the names of this label. ``sentences``: a status column holds a code, these are its sentences.
-    ``words``: makes a text or status column from everything that was measured. ``always``: told of episodes too whose
-    tracking is insufficient for judging them.
+    ``words``: makes a text or status column from everything that was measured, None to leave it out. ``always``: told
+    of episodes too whose tracking is insufficient for judging them.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Column:
     short: str = ""
     of: str = ""
     sentences: Mapping[int, str] | None = None
-    words: Callable[[Mapping[str, np.ndarray], Told], Sequence[str | None]] | None = None
+    words: Callable[[Mapping[str, np.ndarray], Told], Sequence[str | None] | None] | None = None
     always: bool = False
 
     def __post_init__(self) -> None:
@@ -80,6 +80,7 @@ class Recorded:
     reference: Reference | None
     configuration: tuple[Mapping[str, Any], ...] = ()  # of the stores, as they were written
     joints_told: str = ""  # why joint_names is empty though joints were recorded
+    spec: TaskSpec | None = None  # of the task: given, the reference's, or one that the package has
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Needs:
 
     ``bodies``, ``signals``: names, in the order in which `measure` sees them. ``joints``: recorded joints come along.
     ``reference``: a reference and the alignment with it must be there (they come along wherever they are).
+    ``alignment``: without a reference, the alignment with the sub-tasks of ``Recorded.spec`` comes along.
     ``after``: metrics whose measurements of the same batch it reads. ``robot``, ``constants``: pytrees handed to
     `measure` in its context. ``labels``: names for ``<label>`` in columns. ``skipped``: relations that cannot be
     measured; ``notes``: that and whatever else is to be said, a sentence each.
@@ -97,6 +99,7 @@ class Needs:
     signals: tuple[str, ...] = ()
     joints: bool = False
     reference: bool = False
+    alignment: bool = False
     after: tuple[str, ...] = ()
     robot: Any = None
     constants: Any = None
@@ -109,8 +112,9 @@ class Needs:
 class Context:
     """What `measure` may use beside the batch and its Params; a pytree, static where marked.
 
-    ``aligned``: sub-tasks and progress bins of the batch, None without a reference. ``measured``: what the metrics of
-    ``Needs.after`` measured of this batch. ``frames``: whether values of frames (FRAME) will be kept.
+    ``aligned``: sub-tasks and progress bins of the batch, None where there is neither a reference nor
+    ``Needs.alignment``. ``measured``: what the metrics of ``Needs.after`` measured of this batch. ``frames``: whether
+    values of frames (FRAME) will be kept.
     """
 
     aligned: Alignment | None = None
@@ -343,7 +347,8 @@ def _values(column: Column, measured: Mapping[str, np.ndarray], told: Told, i: i
     if column.always:
         refused = [None if r is None or r.startswith(TRACKING) else r for r in refused]
     if column.words is not None:
-        words = column.words(measured, told)
+        if (words := column.words(measured, told)) is None:
+            return None
         if column.kind == "status":
             return [r or w for r, w in zip(refused, words, strict=True)]
         return [None if r else w for r, w in zip(refused, words, strict=True)]

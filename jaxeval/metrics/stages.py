@@ -31,7 +31,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxeval import se3
 from jaxeval.linalg import safe_norm
 from jaxeval.metrics.hand_motion import relative_motion
-from jaxeval.types import STATIC, Symmetry, a_count, a_number, bucket_length, pytree
+from jaxeval.types import STATIC, Symmetry, TaskSpec, a_count, a_number, bucket_length, pytree
 
 STATUS_OK, STATUS_INPUT, STATUS_TOO_SHORT, STATUS_NOT_HELD = range(4)
 STATUS_SENTENCES = {
@@ -134,6 +134,24 @@ class StageGeometry:
     insert_phase: str = field(default="INSERT", metadata=STATIC)
     symmetry: Symmetry = field(default=Symmetry(), metadata=STATIC)
 
+    @classmethod
+    def of(cls, spec: TaskSpec) -> StageGeometry:
+        """That of a task whose spec has ``stages``; ValueError where it has none."""
+        if (s := spec.stages) is None:
+            raise ValueError(f"task {spec.name} has no `stages` in its spec; expected where they are; add them")
+        return cls(
+            T_world_entrance=np.array(s.T_world_entrance),
+            half_section_m=np.array(s.half_section_m),
+            interior_depth_m=s.depth_m,
+            goal_wxyz=np.array(s.goal_wxyz),
+            pre_insert_m=np.array(s.pre_insert_m),
+            lift_z_m=s.lift_z_m,
+            point_m=np.array(s.point_m),
+            phases=s.phases,
+            insert_phase=s.insert_phase,
+            symmetry=spec.body(s.object).symmetry,
+        )
+
     def phase(self, name: str) -> int:
         """Index of a phase; ValueError lists those there are."""
         if name not in self.phases:
@@ -231,7 +249,7 @@ class Stages(NamedTuple):
     moments: Moments
     success: Bool[Array, "..."]  # the paper's: latched stages and the state at the end
     success_once: Bool[Array, "..."]  # it would have been one, had the episode ended at some step
-    success_at_end: Bool[Array, "..."]  # success, and let go and still at the last step
+    still_at_end: Bool[Array, "..."]  # success, and let go and still at the last step
     cause: Int[Array, "..."]  # a Cause
     drop_phase: Int[Array, "..."]  # phase in which the first drop began, -1 for none
     depth_max_m: Float[Array, "..."]  # greatest depth within the section since acquisition, 0 if never past the plane
@@ -424,7 +442,7 @@ def monitor(signals: StageSignals, *, geometry: StageGeometry, params: StagePara
         moments=moments,
         success=success,
         success_once=jnp.any(since(settled) & inside & aligned),
-        success_at_end=success & (force[last] < p.hold_n) & still[last],
+        still_at_end=success & (force[last] < p.hold_n) & still[last],
         cause=jnp.argmax(jnp.stack([holds[cause] for cause in Cause])).astype(jnp.int32),
         drop_phase=jnp.where(dropped >= 0, phase[let_go], -1),
         depth_max_m=known(jnp.max(in_section)),

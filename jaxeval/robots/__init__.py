@@ -1,5 +1,7 @@
 """Robot arms as arrays: kinematics of one configuration, and batched inverse kinematics."""
 
+from jaxeval.robots.embodiments import arm_velocity_limits as arm_velocity_limits
+from jaxeval.robots.embodiments import embodiment_with as embodiment_with
 from jaxeval.robots.inverse import Solved as Solved
 from jaxeval.robots.inverse import follow as follow
 from jaxeval.robots.inverse import inverse_kinematics as inverse_kinematics

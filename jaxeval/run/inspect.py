@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxeval.align import needed_joints
-from jaxeval.io.errors import InputError
+from jaxeval.align import missing_bodies, needed_joints
 from jaxeval.io.source import Part, Source, reader_of
-from jaxeval.io.spec import load_spec
+from jaxeval.io.spec import known_spec
 from jaxeval.run.scorers.grasp import CONTACTS
 from jaxeval.run.scorers.kinematic import robot_with
 from jaxeval.run.scorers.smoothness import GRIPPER
 from jaxeval.run.scorers.stages import SIGNALS
-from jaxeval.sim.mujoco.tasks.named import mujoco_task_names
-from jaxeval.types import FINDINGS, Episode, Finding
+from jaxeval.types import FINDINGS, Episode, Finding, TaskSpec
 
 GAP_STEPS = 10
 
@@ -96,7 +94,7 @@ def _inspect(part: Part, episodes_n: int, progress: bool) -> Inspection:
     outcome = Counter("unknown" if s is None else "success" if s else "failure" for s in table["success_at_end"])
     reader = reader_of(part.path)
     found = Counter(code for codes in table["findings"] for code in codes or ())
-    spec = _spec(part.task)
+    spec = known_spec(part.task)
     return Inspection(
         path=str(part.path),
         format=reader.name if reader else "?",
@@ -136,16 +134,9 @@ def _some(part: Part, episodes_n: int, progress: bool) -> Iterator[Episode]:
     return iter(tqdm(episodes, total=total, unit="episode", desc="reading", leave=False, disable=None))
 
 
-def _spec(task: str) -> Any:
-    try:
-        return load_spec(task) if task else None
-    except InputError:
-        return None
-
-
 def _missing(
     part: Part,
-    spec: Any,
+    spec: TaskSpec | None,
     outcome: Counter[str],
     width: bool,
     robot: str | None,
@@ -184,10 +175,24 @@ def _missing(
     missing = {
         "geometric": ", ".join(geometric), "smoothness": smoothness, "kinematic": kinematic, "tracking": tracking,
     }  # fmt: skip
-    if part.task in mujoco_task_names():
+    if spec is not None and spec.stages is not None:
         for metric, wanted in (("stages", SIGNALS), ("grasp", CONTACTS)):
             missing[metric] = ", ".join(f"signal {s}" for s in wanted if s not in signals)
+    else:
+        missing["stages"] = _sub_tasks_missing(part, spec, width)
     return missing
+
+
+def _sub_tasks_missing(part: Part, spec: TaskSpec | None, width: bool) -> str:
+    """What the sub-tasks of a task are told from and was not recorded, in words; "" for nothing."""
+    if spec is None:
+        return f"a task spec for '{part.task or 'unnamed'}' (spec=FILE.yaml)"
+    absent = dict.fromkeys(b for s in spec.sub_tasks for u in s.until for b in missing_bodies(u, spec, part.bodies))
+    lacking = [f"the body {name}" for name in absent]
+    lacking += [f"joint {joint}" for joint, _ in needed_joints(spec) if joint not in part.joint_names]
+    if not width and any(u.kind.startswith("gripper_") for s in spec.sub_tasks for u in s.until):
+        lacking.append("the gripper's width")
+    return ", ".join(lacking)
 
 
 def text(found: list[Inspection]) -> str:

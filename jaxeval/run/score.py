@@ -16,12 +16,13 @@ from jaxeval.io.files import replacing, write_text
 from jaxeval.io.records.columns import OWN
 from jaxeval.io.reference import reference_hash
 from jaxeval.io.source import Source
+from jaxeval.io.spec import load_spec
 from jaxeval.metrics.registry import all_metrics, metric_named
 from jaxeval.run.score_plan import NOT_ASKED as NOT_ASKED
 from jaxeval.run.score_plan import ScorePlan, make_plan
 from jaxeval.run.score_plan import Scores as Scores
 from jaxeval.run.scorers.stages import stages_table
-from jaxeval.types import Reference
+from jaxeval.types import Reference, TaskSpec
 
 SCORES, ABOUT = "scores.parquet", "score.json"
 
@@ -32,6 +33,7 @@ def score(
     params: Any = None,
     *,
     metrics: Sequence[str] | None = None,
+    spec: TaskSpec | str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     frames: bool = False,
@@ -42,15 +44,17 @@ def score(
     """Score every episode of a source; with `out`, also write `scores.parquet` and `score.json` there.
 
     ``metrics``: names of registered metrics, or ``["all"]`` for all that the data allow; by default Q with a reference,
-    without one stages of MuJoCo's tasks and smoothness of others. With a reference, motion is told per sub-task too.
+    without one stages of tasks whose spec has them and smoothness of others. With a reference, motion is told per
+    sub-task too. ``spec``: of the task, or the path of its YAML, where the package has none of that name.
     ``settings``: Params by the name of their metric; ``params`` is short for those of geometric quality. `frames` adds
     `frame_costs.parquet` (geometric) and `frame_motion.parquet` (the rest), a row a frame. `batch_n` episodes go to the
     device at a time. An episode that cannot be judged keeps its row: its numbers are null and a status says why.
-    InputError when the source is of another task than the reference, when a metric lacks what it needs, or when `out`
-    cannot be written; nothing half-written is left.
+    InputError when the source is of another task than reference or spec, when a metric lacks what it needs, or when
+    `out` cannot be written; nothing half-written is left.
     """
     settings = dict(settings or {}) | ({} if params is None else {"geometric": params})
-    plan = make_plan(reference, source, metrics, settings=settings, batch_n=batch_n)
+    spec = load_spec(spec) if isinstance(spec, (str, Path)) else spec
+    plan = make_plan(reference, source, metrics, spec=spec, settings=settings, batch_n=batch_n)
     folder = open_folder(out) if out is not None else None
     scores = plan.score(source, frames_to=folder if frames else None, progress=progress)
     notes = [str(f) for f in source.findings if f.severity != "info"]

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from jaxeval import align
 from jaxeval.io.errors import InputError
 from jaxeval.io.files import replacing
 from jaxeval.io.source import Source, open_source
+from jaxeval.io.spec import known_spec
 from jaxeval.io.store import Store
 from jaxeval.io.store.attributes import PREFIX, typed
 from jaxeval.metrics.registry import (
@@ -46,7 +47,8 @@ from jaxeval.metrics.registry import (
     refused_metrics,
 )
 from jaxeval.run.fit import align_to_spec, quick_jit
-from jaxeval.types import FINDINGS, TRACKING_FINDINGS, EpisodeBatch, Reference
+from jaxeval.run.scorers.grasp import CONTACTS
+from jaxeval.types import FINDINGS, TRACKING_FINDINGS, EpisodeBatch, Reference, TaskSpec
 
 if TYPE_CHECKING:
     import pandas
@@ -57,7 +59,8 @@ SMALL_N = 512
 FRAMES_OF = {"geometric": "frame_costs.parquet"}
 FRAME_MOTION = "frame_motion.parquet"
 """Files that hold a row a frame: of the geometric metric, and of all others."""
-DEFAULT_OF_STAGED = ("stages", "grasp")
+STAGED = ("stages", "grasp")
+"""What is measured by default, without a reference, of a task whose spec has ``stages``: what was recorded for it."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +101,17 @@ class Scores:
 
 @dataclass(frozen=True)
 class ScorePlan:
-    """Which metrics, how they are set, what they read, and the reference: all that scoring needs beside episodes."""
+    """Which metrics, how they are set, what they read, and the reference: all that scoring needs beside episodes.
+
+    ``spec``: what episodes are aligned with where there is no reference and a metric asks for it, else None.
+    """
 
     reference: Reference | None
+    spec: TaskSpec | None
     metrics: tuple[Metric, ...]
     params: tuple[Any, ...]
     needs: tuple[Needs, ...]
-    aligned: tuple[str, ...]  # bodies that alignment with the reference looks at
+    aligned: tuple[str, ...]  # bodies that alignment looks at
     task: str
     quick: bool
     batch_n: int
@@ -180,13 +187,15 @@ class ScorePlan:
             return views[key]
 
         aligned = None
+        own = Needs(bodies=self.aligned, joints=self.uses_joints)
         if self.reference is not None:
-            own = on_device(Needs(bodies=self.aligned, joints=self.uses_joints))
-            aligned = _aligner(self.quick)(own, self.reference)
+            aligned = _aligner(self.quick)(on_device(own), self.reference)
+        elif self.spec is not None:
+            aligned = _spec_aligner(self.spec, self.quick)(on_device(own))
         done: dict[str, dict[str, Any]] = {}
         for metric, params, need in zip(self.metrics, self.params, self.needs, strict=True):
             context = Context(
-                aligned=aligned,
+                aligned=aligned if self.reference is not None or need.alignment else None,
                 reference=self.reference,
                 robot=need.robot,
                 constants=need.constants,
@@ -233,8 +242,9 @@ class ScorePlan:
 
     @property
     def uses_joints(self) -> bool:
-        """Whether a sub-task of the reference ends by a joint."""
-        return self.reference is not None and bool(align.needed_joints(self.reference.spec))
+        """Whether a sub-task that episodes are aligned with ends by a joint."""
+        spec = self.spec if self.reference is None else self.reference.spec
+        return spec is not None and bool(align.needed_joints(spec))
 
     def labels(self, need: Needs) -> dict[str, tuple[str, ...]]:
         """Names that ``<label>`` stands for in the columns of a metric."""
@@ -273,30 +283,27 @@ def make_plan(
     source: Source,
     chosen: Sequence[str] | None = None,
     *,
+    spec: TaskSpec | None = None,
     settings: Mapping[str, Any] | None = None,
     batch_n: int = 1024,
 ) -> ScorePlan:
     """A plan for the episodes of a source.
 
     ``chosen``: names of metrics, ``["all"]`` for all that the data allow (what is left out, and why, stands in the
-    notes); by default Q with a reference, without one stages of MuJoCo's tasks and smoothness of others. ``settings``:
-    Params by the name of their metric, defaults for the rest.
+    notes); by default Q with a reference, without one stages of tasks whose spec has them and smoothness of others.
+    ``spec``: of the task, where the package has none or another. ``settings``: Params by the name of their metric,
+    defaults for the rest.
 
     Raises:
-        InputError: the source is of another task than the reference, or a metric lacks what it needs or is set wrongly.
+        InputError: the source is of another task than reference or spec, a metric lacks something or is set wrongly.
     """
-    if reference is not None and source.task != reference.spec.name:
-        raise InputError(
-            f"{source.parts[0].path}: episodes of task '{source.task}', expected '{reference.spec.name}' as in the "
-            "reference; fit a reference of that task or give other episodes",
-            code="other_task",
-        )
+    known = _spec_of(source, reference, spec)
     if reference is not None:
         align.require_joints(reference.spec, source.joint_names, str(source.parts[0].path))
     if isinstance(batch_n, bool) or not isinstance(batch_n, int) or batch_n < 1:
         raise InputError(f"batch_n is {batch_n!r}, expected a whole number from 1 on; correct the setting")
-    names, everything = _chosen(chosen, reference, source.task)
-    settings, recorded = dict(settings or {}), recorded_of(source, reference)
+    settings, recorded = dict(settings or {}), recorded_of(source, reference, known)
+    names, everything = _chosen(chosen, recorded, spec is not None)
     if unknown := [name for name in settings if name not in all_metrics()]:
         metric_named(unknown[0])
     made: list[tuple[Metric, Any, Needs]] = []
@@ -325,21 +332,45 @@ def make_plan(
         raise InputError(
             f"{recorded.where}: no metric can be measured ({notes[0]}); name the one you want with metrics=[...]"
         )
-    spec_bodies = () if reference is None else tuple(b.name for b in reference.spec.bodies)
+    own = known if reference is None and any(need.alignment for _, _, need in made) else None
+    aligned = own if reference is None else reference.spec
+    spec_bodies = () if aligned is None else tuple(b.name for b in aligned.bodies)
     return ScorePlan(
         reference=reference,
+        spec=own,
         metrics=tuple(m for m, _, _ in made),
         params=tuple(p for _, p, _ in made),
         needs=tuple(n for _, _, n in made),
         aligned=tuple(b for b in spec_bodies if b in source.bodies),
-        task=source.task if reference is None else reference.spec.name,
+        task=source.task or (known.name if known is not None else ""),
         quick=source.n_episodes <= SMALL_N,
         batch_n=batch_n,
         notes=tuple(notes),
     )
 
 
-def recorded_of(source: Source, reference: Reference | None) -> Recorded:
+def _spec_of(source: Source, reference: Reference | None, spec: TaskSpec | None) -> TaskSpec | None:
+    """Spec of the task of a source: the one given, the reference's, else the package's of that name, if there is one.
+
+    A reference that was fitted before its task had ``stages``, or by a spec without, gets those of the package.
+    InputError where the source is of another task.
+    """
+    for what, told in (("the reference", None if reference is None else reference.spec), ("the task spec", spec)):
+        if told is not None and source.task != told.name and (source.task or what == "the reference"):
+            raise InputError(
+                f"{source.parts[0].path}: episodes of task '{source.task}', expected '{told.name}' as in "
+                f"{what}; {'fit a reference' if what == 'the reference' else 'give a spec'} of that task or give other "
+                "episodes",
+                code="other_task",
+            )
+    known = known_spec(source.task)
+    if spec is not None or reference is None:
+        return spec or known
+    own = reference.spec
+    return own if own.stages or known is None else dataclasses.replace(own, stages=known.stages)
+
+
+def recorded_of(source: Source, reference: Reference | None, spec: TaskSpec | None = None) -> Recorded:
     """What a source holds, as metrics ask."""
     stores = [p for p in source.parts if isinstance(p, Store)]
     signals = [p.signals if isinstance(p, Store) else _signals_of(p) for p in source.parts]
@@ -352,7 +383,8 @@ def recorded_of(source: Source, reference: Reference | None) -> Recorded:
         signals=tuple(s for s in signals[0] if all(s in more for more in signals[1:])),
         reference=reference,
         configuration=tuple(p.meta["configuration"] for p in stores),
-        joints_told="" if source.joint_names else named,
+        joints_told=named if len({p.joint_names for p in source.parts}) > 1 else "",
+        spec=spec,
     )
 
 
@@ -362,16 +394,15 @@ def _signals_of(part: Any) -> tuple[str, ...]:
     return tuple(s for s in (each[0] if each else ()) if all(s in more for more in each))
 
 
-def _chosen(chosen: Sequence[str] | None, reference: Reference | None, task: str) -> tuple[list[str], bool]:
+def _chosen(chosen: Sequence[str] | None, recorded: Recorded, spec_given: bool) -> tuple[list[str], bool]:
     """(names of metrics in the order of the registry, whether those that cannot be had are to be left out)."""
-    there = list(all_metrics())
-    if chosen is None and reference is not None:
+    there, spec = list(all_metrics()), recorded.spec
+    if chosen is None and recorded.reference is not None:
         return ["geometric"], False
+    if chosen is None and spec is not None and spec.stages is not None:
+        return [name for name in STAGED if name != "grasp" or set(CONTACTS) <= set(recorded.signals)], False
     if chosen is None:
-        from jaxeval.sim.mujoco.tasks.named import mujoco_task_names
-
-        alone = DEFAULT_OF_STAGED if task in mujoco_task_names() else ("smoothness",)
-        return list(alone), False
+        return ["smoothness", "stages"] if spec_given else ["smoothness"], False
     wanted = [chosen] if isinstance(chosen, str) else list(chosen)
     if wanted == ["all"]:
         return there, True
@@ -434,6 +465,13 @@ def _compiled(f: Callable[..., Any], quick: bool) -> Callable[..., Any]:
 @cache
 def _aligner(quick: bool) -> Callable[..., align.Alignment]:
     return quick_jit(align_to) if quick else jax.jit(align_to)
+
+
+@cache
+def _spec_aligner(spec: TaskSpec, quick: bool) -> Callable[[EpisodeBatch], align.Alignment]:
+    """Alignment of a batch with the sub-tasks of a spec, whose boundaries alone count."""
+    to_spec = partial(align_to_spec, spec=spec, bins_n=1)
+    return quick_jit(to_spec) if quick else jax.jit(to_spec)
 
 
 def align_to(batch: EpisodeBatch, reference: Reference) -> align.Alignment:

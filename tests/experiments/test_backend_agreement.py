@@ -18,7 +18,9 @@ from scipy.spatial.transform import Rotation
 from jaxeval.policies.policy import episode_key
 from jaxeval.sim.mujoco.embodiment import load_embodiment
 from jaxeval.sim.mujoco.environment import Environments, run
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
+
+SCHEDULE = PARCEL_STOW.schedule
 
 pytestmark = pytest.mark.sim
 

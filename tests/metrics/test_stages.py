@@ -49,7 +49,7 @@ def test_a_perfect_episode() -> None:
     assert out.moments == s.Moments(
         lift=16, transfer=44, insert=72, release=108, touched=96, let_go=-1, dropped=-1, slipped=-1, jammed=-1
     )
-    assert bool(out.success) and bool(out.success_once) and bool(out.success_at_end)
+    assert bool(out.success) and bool(out.success_once) and bool(out.still_at_end)
     assert (int(out.cause), int(out.drop_phase), int(out.status)) == (Cause.SUCCESS, -1, s.STATUS_OK)
     np.testing.assert_allclose([out.depth_max_m, out.depth_final_m], 0.06, atol=1e-6)
     np.testing.assert_allclose([out.angle_before_insert_rad, out.angle_final_rad], 0, atol=1e-6)
@@ -121,7 +121,7 @@ def test_flicker_counts_for_nothing() -> None:
     assert Cause(int(run(changed(twitches)).cause)) == Cause.NOT_SETTLED
 
 
-def test_success_once_success_and_success_at_end_are_three_things() -> None:
+def test_success_once_success_and_still_at_end_are_three_things() -> None:
     def touched_again(e: Told) -> None:
         e.finger[-1] = [0.6, 0, 0]
 
@@ -129,10 +129,10 @@ def test_success_once_success_and_success_at_end_are_three_things() -> None:
         e.linear[-1] = [0.03, 0, 0]
 
     out = run(changed(slides_out))
-    assert bool(out.success_once) and not bool(out.success) and not bool(out.success_at_end)
+    assert bool(out.success_once) and not bool(out.success) and not bool(out.still_at_end)
     for change in (touched_again, moved_again):
         out = run(changed(change))
-        assert bool(out.success_once) and bool(out.success) and not bool(out.success_at_end)
+        assert bool(out.success_once) and bool(out.success) and not bool(out.still_at_end)
 
 
 def test_settling_at_the_very_last_step() -> None:

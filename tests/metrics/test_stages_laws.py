@@ -113,7 +113,7 @@ def laws(got: dict[str, np.ndarray]) -> None:
     conditions = [int(got[name]) >= 0 for name in ("acquired", "inserted", "released", "settled")]
     conditions += [float(got["depth_final_m"]) >= 0.04, float(got["angle_final_rad"]) <= np.radians(10)]
     assert bool(got["success"]) == all(conditions) == (Cause(int(got["cause"])) == Cause.SUCCESS)
-    assert bool(got["success_at_end"]) <= bool(got["success"]) <= bool(got["success_once"])
+    assert bool(got["still_at_end"]) <= bool(got["success"]) <= bool(got["success_once"])
     order = [int(got[name]) for name in ("acquired", "inserted", "released", "settled")]
     assert order == sorted(order, key=lambda step: np.inf if step < 0 else step)
     for name in ("lifted", "reoriented", "pre_insert", "slipped", "let_go", "jammed"):

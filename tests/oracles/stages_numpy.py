@@ -24,7 +24,7 @@ def monitor(signals: StageSignals, geometry: StageGeometry, params: StageParams)
     events = "lift transfer insert release touched let_go dropped slipped jammed"
     out: dict[str, Any] = dict.fromkeys(f"{names} {events}".split(), -1)
     out |= {"drop_phase": -1, "depth_max_m": 0.0, "receptacle_peak_n": 0.0, "angle_before_insert_rad": np.nan}
-    out |= {"success": False, "success_once": False, "success_at_end": False}
+    out |= {"success": False, "success_once": False, "still_at_end": False}
     low = open_n = quiet = pressed = 0
     start_z = None
     R, hand = rotation(s.T_world_object[:, :4]), rotation(s.T_world_hand[:, :4])
@@ -100,7 +100,7 @@ def monitor(signals: StageSignals, geometry: StageGeometry, params: StageParams)
         out["angle_final_rad"] = angle
         good = out["settled"] >= 0 and inside and angle <= p.final_rad
         out["success"], out["success_once"] = good, out["success_once"] or good
-        out["success_at_end"] = good and still and force < p.hold_n
+        out["still_at_end"] = good and still and force < p.hold_n
         end = inside
     out["cause"] = int(cause(out, inside_at_end=bool(end), misaligned=bool(misaligned)))
     return out

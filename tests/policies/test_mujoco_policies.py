@@ -13,7 +13,7 @@ from jaxeval.policies.chunks import chunked
 from jaxeval.policies.policy import Act, Observation, Policy, episode_key
 from jaxeval.sim.mujoco.embodiment import load_embodiment
 from jaxeval.sim.mujoco.environment import Environments, run, seen
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
 
 pytestmark = pytest.mark.sim
 

@@ -51,10 +51,11 @@ def test_inspect_tells_what_a_format_holds_and_what_each_metric_lacks(tmp_path: 
     assert found.format and (found.declared or name == "store")
 
     lacks = found.missing
-    assert list(lacks) == ["geometric", "smoothness", "kinematic", "tracking"]
+    assert list(lacks) == ["geometric", "smoothness", "kinematic", "tracking", "stages"]
     assert ("a known success" in lacks["geometric"]) is (name not in KNOWS_SUCCESS)
     assert ("the gripper's width" in lacks["geometric"]) is (name not in HAS_WIDTH)
     assert f"a task spec for '{found.task or 'unnamed'}'" in lacks["geometric"]  # no spec of pushing comes along
+    assert f"a task spec for '{found.task or 'unnamed'}'" in lacks["stages"]
     assert (lacks["kinematic"] == "") is (name in NAMES_JOINTS)
     assert (lacks["smoothness"] == "") is ("tcp" in found.bodies or len(found.bodies) == 1)
     assert ("a second body" in lacks["tracking"]) is (len(found.bodies) == 1)
@@ -69,6 +70,7 @@ def test_a_bundled_task_lacks_nothing_that_is_there() -> None:
     (found,) = inspect(open_source("bundled:stack_cube_demos"), episodes_n=5)
     assert (found.episodes_n, found.inspected_n) == (40, 5) and found.success == {"success": 39, "failure": 1}
     assert found.missing["geometric"] == found.missing["smoothness"] == found.missing["kinematic"] == ""
+    assert found.missing["stages"] == ""
     assert "first 5 read frame by frame" in text([found])
 
 

@@ -101,13 +101,12 @@ def test_frames_of_a_range_name_the_rows_of_the_source(stores: list[Path], tmp_p
 def test_all_measures_what_the_data_allow_and_says_what_was_left_out(stores: list[Path]) -> None:
     source = open_source([str(stores[0])])
     made = score(None, source, metrics=["all"], batch_n=BATCH_N)
-    assert made.metrics == ("smoothness", "kinematic")
+    assert made.metrics == ("smoothness", "kinematic", "stages")
     told = "\n".join(made.notes)
     for name, why in (
         ("geometric", "geometric needs a reference, found none"),
         ("tracking", "no tracks to compare"),
-        ("stages", "stages are told of parcel_stow"),
-        ("grasp", "stages are told of"),
+        ("grasp", "grasp needs `stages` in the spec of the task, found none in that of stack_cube"),
     ):
         assert f"{name} is left out: " in told and why in told, name
     with pytest.raises(InputError, match=r"cutoff_hz is -1") as caught:  # a setting that cannot be is no lack

@@ -13,13 +13,13 @@ def panda():
 @pytest.fixture(scope="module")
 def envs(panda):
     from jaxeval.sim.mujoco.environment import Environments
-    from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
+    from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
 
     return Environments(PARCEL_STOW, panda)
 
 
 @pytest.fixture(scope="module")
 def expert(panda):
-    from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
+    from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
 
     return PARCEL_STOW.expert(panda)

@@ -25,7 +25,12 @@ from jaxeval.sim.mujoco.embodiment import Embodiment
 from jaxeval.sim.mujoco.environment import Environments, Signals, State, run, seen
 from jaxeval.sim.mujoco.schedule import Schedule
 from jaxeval.sim.mujoco.task import Task
-from jaxeval.sim.mujoco.tasks.parcel_stow import AXIS, ENTRANCE, PARCEL_STOW, R_STOW, SCHEDULE
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
+
+SCHEDULE, R_STOW = PARCEL_STOW.schedule, PARCEL_STOW.path["INSERT"].rotation
+ENTRANCE = PARCEL_STOW.geometry.T_world_entrance[4:]
+AXIS = np.array([np.cos(np.pi / 4), np.sin(np.pi / 4), 0.0])
+"""``d``: from the entrance into the receptacle."""
 
 GRAVITY, MASS = 9.81, 0.12
 WEIGHT = MASS * GRAVITY

@@ -9,8 +9,9 @@ import pytest
 
 mujoco = pytest.importorskip("mujoco")
 
+from jaxeval.robots.embodiments import EMBODIMENTS  # noqa: E402
 from jaxeval.sim.mujoco.embodiment import FOLDER, HAND, PARCEL, SCENE, load_embodiment  # noqa: E402
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW  # noqa: E402
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW  # noqa: E402
 from jaxeval.types import InputError  # noqa: E402
 
 pytestmark = pytest.mark.sim
@@ -47,6 +48,15 @@ def test_joints_limits_and_drives_are_the_robots(g1, robot) -> None:
         "thumb_cmc_pitch",
         *(f"{f}_mcp_pitch" for f in FINGERS[1:]),
     ]
+
+
+@pytest.mark.parametrize("name", list(EMBODIMENTS))
+def test_what_scoring_knows_of_the_joints_is_what_the_robot_has(name: str) -> None:
+    ours, embodiment = EMBODIMENTS[name], load_embodiment(name)
+    assert ours.names == set(embodiment.joints)
+    limits = dict(zip(embodiment.joints, embodiment.velocity_limit.tolist(), strict=True))
+    assert {**ours.arm, **ours.hand} == limits
+    assert list(ours.arm) == [a.joint for a in embodiment.actuators if a.part == "arm"]
 
 
 def test_wrist_poses_are_pinocchios(robot) -> None:

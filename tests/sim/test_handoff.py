@@ -21,8 +21,10 @@ from jaxeval.policies.scripted.expert import Chain
 from jaxeval.policies.scripted.handoff import ExpertMotion, commanded_hand, handoff, relative_hand_motion
 from jaxeval.sim.mujoco.embodiment import load_embodiment
 from jaxeval.sim.mujoco.environment import run, seen
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
 from jaxeval.types import InputError
+
+SCHEDULE = PARCEL_STOW.schedule
 
 pytestmark = pytest.mark.sim
 SAME_M, SAME_RAD = 6e-4, np.radians(0.2)

@@ -17,8 +17,10 @@ from jaxeval.metrics.stages import StageParams
 from jaxeval.policies.policy import Policy
 from jaxeval.sim.mujoco.embodiment import Embodiment, load_embodiment
 from jaxeval.sim.mujoco.environment import Environments, State
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
 from tests.sim import integrity as i
+
+SCHEDULE = PARCEL_STOW.schedule
 
 pytestmark = pytest.mark.sim
 SLOW_G1 = ["panda", pytest.param("g1", marks=pytest.mark.slow)]

@@ -20,8 +20,10 @@ from jaxeval.policies.policy import episode_key
 from jaxeval.sim.mujoco import environment as host
 from jaxeval.sim.mujoco.mjx import Environments, run
 from jaxeval.sim.mujoco.schedule import CONTROL_HZ
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW, SCHEDULE
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
 from jaxeval.types import InputError
+
+SCHEDULE = PARCEL_STOW.schedule
 
 pytestmark = pytest.mark.sim
 KEYS = [episode_key(0, k) for k in range(3)]

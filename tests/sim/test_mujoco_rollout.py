@@ -17,6 +17,7 @@ from jaxeval import cli  # noqa: E402
 from jaxeval.io import InputError, open_source, open_store  # noqa: E402
 from jaxeval.metrics.stages import StageParams  # noqa: E402
 from jaxeval.policies.policy import episode_key  # noqa: E402
+from jaxeval.robots import arm_velocity_limits  # noqa: E402
 from jaxeval.run.convert import convert  # noqa: E402
 from jaxeval.run.inspect import inspect  # noqa: E402
 from jaxeval.run.report import report  # noqa: E402
@@ -27,7 +28,7 @@ from jaxeval.run.scorers.grasp import GraspSetting  # noqa: E402
 from jaxeval.run.scorers.kinematic import robot_with  # noqa: E402
 from jaxeval.sim.engine import Job, Setting  # noqa: E402
 from jaxeval.sim.mujoco.backend import MuJoCo, run_batch, stages_of  # noqa: E402
-from jaxeval.sim.mujoco.embodiment import arm_velocity_limits, load_embodiment  # noqa: E402
+from jaxeval.sim.mujoco.embodiment import load_embodiment  # noqa: E402
 from jaxeval.sim.mujoco.environment import Environments, run  # noqa: E402
 from jaxeval.sim.mujoco.tasks.named import load_mujoco_task  # noqa: E402
 

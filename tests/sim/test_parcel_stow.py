@@ -19,9 +19,13 @@ from jaxeval.policies.scripted.expert import Chain, eased
 from jaxeval.sim.mujoco.embodiment import load_embodiment
 from jaxeval.sim.mujoco.environment import Environments, run, seen
 from jaxeval.sim.mujoco.task import straight
-from jaxeval.sim.mujoco.tasks.parcel_stow import AXIS, PARCEL_STOW, R_STOW, SCHEDULE
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
 from jaxeval.types import InputError
 from tests.sim.integrity import WEIGHT, judged
+
+SCHEDULE, R_STOW = PARCEL_STOW.schedule, PARCEL_STOW.path["INSERT"].rotation
+AXIS = np.array([np.cos(np.pi / 4), np.sin(np.pi / 4), 0.0])
+"""``d``: from the entrance into the receptacle."""
 
 pytestmark = pytest.mark.sim
 

@@ -11,7 +11,7 @@ mujoco = pytest.importorskip("mujoco")
 
 from jaxeval.policies.policy import episode_key
 from jaxeval.sim.mujoco.embodiment import load_embodiment
-from jaxeval.sim.mujoco.tasks.parcel_stow import PARCEL_STOW
+from jaxeval.sim.mujoco.tasks.named import PARCEL_STOW
 from tests.sim.integrity import Leaking, OneGenerator, check_repeats, judged
 
 pytestmark = pytest.mark.sim

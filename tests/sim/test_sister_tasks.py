@@ -17,14 +17,15 @@ from jaxeval.policies.policy import episode_key
 from jaxeval.policies.scripted.arm import rigid
 from jaxeval.sim.mujoco.embodiment import load_embodiment
 from jaxeval.sim.mujoco.environment import Environments, run
-from jaxeval.sim.mujoco.tasks.named import load_mujoco_task, mujoco_task_names
-from jaxeval.sim.mujoco.tasks.parcel_stow import TABLE_TOP
-from jaxeval.sim.mujoco.tasks.peg_insertion import DEPTH, INSERTED, PEG_INSERTION, ROOM
-from jaxeval.sim.mujoco.tasks.peg_insertion import LENGTH as PEG_LENGTH
-from jaxeval.sim.mujoco.tasks.upright_placement import PLACED, SPOT_M, UPRIGHT_PLACEMENT
+from jaxeval.sim.mujoco.tasks.named import PEG_INSERTION, UPRIGHT_PLACEMENT, load_mujoco_task, mujoco_task_names
 from jaxeval.types import InputError
 
 pytestmark = pytest.mark.sim
+TABLE_TOP = 0.70
+PEG_LENGTH, DEPTH, ROOM = 0.16, 0.06, 0.0025
+"""Of the peg and its hole: 2.5 mm of room on every side."""
+SPOT_M = 0.02
+INSERTED, PLACED = PEG_INSERTION.path["INSERT"].translation, UPRIGHT_PLACEMENT.path["LOWER"].translation
 SISTERS = (PEG_INSERTION, UPRIGHT_PLACEMENT)
 BEYOND = {"peg_insertion": 8.0, "upright_placement": 16.0}
 

@@ -11,8 +11,8 @@ import numpy as np
 from jaxeval.metrics import grasp as G
 from jaxeval.metrics.grasp_host import ExactMargin, cone_wrenches, exact_margin
 from jaxeval.metrics.registry import Column, Context, Measured, Metric, Needs, Recorded
-from jaxeval.run.scorers.stages import staged_task
-from jaxeval.types import EpisodeBatch
+from jaxeval.run.scorers.stages import staged
+from jaxeval.types import EpisodeBatch, InputError
 
 MOMENTS = {"acquired": "first.acquired", "transfer": "moment.transfer", "insert": "moment.insert"}
 """When contact sets are taken: at the acquisition, at the end of the reorientation, and when the insertion begins."""
@@ -51,15 +51,23 @@ class GraspSetting:
 
 @dataclass(frozen=True)
 class Touched:
-    """The task's friction coefficient between finger and object."""
+    """Friction coefficient between finger and object: the setting's, else the task's."""
 
     friction: float
 
 
 def needs(recorded: Recorded, params: GraspSetting) -> Needs:
     """The object, the recorded contacts, and the moments that stages found."""
-    task = staged_task(recorded)
-    return Needs(bodies=(task.thing.name,), signals=CONTACTS, after=("stages",), constants=Touched(task.friction))
+    stages = staged(recorded, "grasp")
+    friction = stages.friction if params.friction is None else params.friction
+    if friction is None:
+        raise InputError(
+            f"{recorded.where}: grasp needs the friction between finger and object, found none in the task spec; give "
+            "`stages.friction` there or grasp.friction=NUMBER",
+            code="no_friction",
+            key="grasp.friction",
+        )
+    return Needs(bodies=(stages.object,), signals=CONTACTS, after=("stages",), constants=Touched(friction))
 
 
 def measure(batch: EpisodeBatch, context: Context, params: GraspSetting) -> Measured:
@@ -85,7 +93,7 @@ def _margins(batch: EpisodeBatch, steps: np.ndarray, friction: float, params: Gr
         W[k, counts[k]] = cone_wrenches(
             point[k, touching[k]].astype(float),
             normal[k, touching[k]].astype(float),
-            friction=friction if params.friction is None else params.friction,
+            friction=friction,
             torque_length_m=params.torque_length_m,
             origin_m=np.asarray(batch.poses)[k, at[k], 0, 4:].astype(float),
             edges_n=params.edges_n,

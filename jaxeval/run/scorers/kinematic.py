@@ -14,7 +14,16 @@ import numpy as np
 from jaxeval import se3
 from jaxeval.metrics import kinematic as K
 from jaxeval.metrics.registry import FRAME, Column, Context, Measured, Metric, Needs, Recorded, Told
-from jaxeval.robots import Robot, follow, inverse_kinematics, load_pool, load_robot, read_robot, robot_names
+from jaxeval.robots import (
+    Robot,
+    embodiment_with,
+    follow,
+    inverse_kinematics,
+    load_pool,
+    load_robot,
+    read_robot,
+    robot_names,
+)
 from jaxeval.robots.model import chain, jacobian_of
 from jaxeval.run.scorers.smoothness import moving_body
 from jaxeval.types import STATIC, EpisodeBatch, InputError, pytree
@@ -50,9 +59,7 @@ def robot_with(joint_names: Sequence[str]) -> str | None:
 
     Joints of an embodiment of MuJoCo's tasks are only its own robot's: a Panda's are there called as an xArm7's.
     """
-    from jaxeval.sim.mujoco.embodiment import embodiment_with
-
-    own = embodiment_with(tuple(joint_names)) or ""
+    own = embodiment_with(joint_names) or ""
     held = (n for n in robot_names() if n.startswith(own) and set(load_robot(n).joint_names) <= set(joint_names))
     return next(held, None)
 

@@ -1,4 +1,8 @@
-"""Stages and cause of every episode of a grasp-and-insert task, and how the object was held and carried."""
+"""Stages and cause of every episode, and how the object was held and carried.
+
+Of a task whose spec has ``stages`` they are those of ``metrics.stages``, told from recorded forces and velocities; of
+any other task they are the sub-tasks of its spec (``metrics.sub_tasks``), told from poses.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxeval.align import needed_joints, require_joints
 from jaxeval.metrics import hand_motion as H
 from jaxeval.metrics import stages as S
+from jaxeval.metrics import sub_tasks as B
 from jaxeval.metrics.registry import Column, Context, Measured, Metric, Needs, Recorded, Told
-from jaxeval.types import STATIC, EpisodeBatch, InputError, pytree
+from jaxeval.robots import arm_velocity_limits, embodiment_with
+from jaxeval.types import STATIC, EpisodeBatch, InputError, StageSpec, TaskSpec, pytree
 
-SIGNALS = ("phase", "object_velocity", "fingertip_force", "receptacle_force", "joint_velocity", "told_speed")
+SIGNALS = ("phase", "object_velocity", "fingertip_force", "receptacle_force")
+"""What a grasp-and-insert task's stages are told from, beside the poses of the object and of the hand."""
+OPTIONAL = ("joint_velocity", "told_speed")
+"""Signals that tell more where they were recorded: how near the arm came to its limits of speed, and the told speed."""
+ALL_REACHED, NO_SUCCESS = "all sub-tasks reached", "all sub-tasks reached, but no success"
+"""Causes of episodes that reached every sub-task and are not known, or known not, to have succeeded."""
 
 
 @pytree
@@ -30,36 +42,79 @@ class Judged:
     phases: tuple[str, ...] = field(metadata=STATIC)
 
 
-def staged_task(recorded: Recorded) -> Any:
-    """The task whose stages can be told; InputError where it is none of those."""
-    from jaxeval.sim.mujoco.tasks.named import load_mujoco_task, mujoco_task_names
+@pytree
+class Ordered:
+    """The task whose sub-tasks are its stages, and which of them can be asked about."""
 
-    if recorded.task not in mujoco_task_names():
+    spec: TaskSpec = field(metadata=STATIC)
+    asked: tuple[bool, ...] = field(metadata=STATIC)
+
+
+def staged(recorded: Recorded, metric: str) -> StageSpec:
+    """``stages`` of the task's spec; InputError where it has none."""
+    if recorded.spec is None or recorded.spec.stages is None:
         raise InputError(
-            f"{recorded.where}: stages are told of {', '.join(mujoco_task_names())}, found episodes of "
-            f"{recorded.task or 'no named task'}; leave `stages` out of metrics",
+            f"{recorded.where}: {metric} needs `stages` in the spec of the task, found "
+            f"{_no_spec(recorded) if recorded.spec is None else f'none in that of {recorded.spec.name}'}; "
+            f"give spec=FILE.yaml with them or leave `{metric}` out of metrics",
             code="no_stages",
-            key="stages",
+            key=metric,
         )
-    return load_mujoco_task(recorded.task)
+    return recorded.spec.stages
+
+
+def _no_spec(recorded: Recorded) -> str:
+    return f"no spec of the task '{recorded.task}'" if recorded.task else "a task without a name"
 
 
 def needs(recorded: Recorded, params: S.StageParams) -> Needs:
-    """The object and the hand, and what a rollout on MuJoCo records beside them."""
-    from jaxeval.sim.mujoco.backend import HAND
-
-    task = staged_task(recorded)
-    if not recorded.joint_names:
+    """The object, the hand and the signals of a grasp-and-insert task, or the sub-tasks of any other."""
+    if recorded.spec is None:
         raise InputError(
-            f"the joints differ: {recorded.joints_told or recorded.where}; expected one embodiment; "
-            "score its stores by themselves",
+            f"{recorded.where}: stages are told by the spec of the task, found {_no_spec(recorded)}; "
+            "give spec=FILE.yaml or leave `stages` out of metrics",
+            code="no_stages",
+            key="stages",
+        )
+    if recorded.spec.stages is None:
+        return _sub_task_needs(recorded, recorded.spec)
+    stages = recorded.spec.stages
+    if recorded.joints_told:
+        raise InputError(
+            f"the joints differ: {recorded.joints_told}; expected one embodiment; score its stores by themselves",
             code="joints_differ",
         )
-    limits = _limits(recorded)
-    arm = tuple(recorded.joint_names.index(j) for j in limits or recorded.joint_names[:1])
+    optional = tuple(name for name in OPTIONAL if name in recorded.signals)
+    limits = _limits(recorded) if "joint_velocity" in optional else {}
+    if not limits:
+        optional = tuple(name for name in optional if name != "joint_velocity")
+    arm = tuple(recorded.joint_names.index(j) for j in limits)
     limit = np.array([*limits.values()] or [np.inf])  # infinite: no utilisation, and its status says why
-    judged = Judged(geometry=task.geometry, limit=limit, arm=arm, phases=task.schedule.names)
-    return Needs(bodies=(task.thing.name, HAND), signals=SIGNALS, constants=judged)
+    judged = Judged(geometry=S.StageGeometry.of(recorded.spec), limit=limit, arm=arm, phases=stages.phases)
+    return Needs(bodies=(stages.object, stages.hand), signals=SIGNALS + optional, constants=judged)
+
+
+def _sub_task_needs(recorded: Recorded, spec: TaskSpec) -> Needs:
+    """Alignment with the sub-tasks; InputError where none can be asked about."""
+    names, ask = tuple(s.name for s in spec.sub_tasks), B.asked(spec, recorded.bodies)
+    require_joints(spec, recorded.joint_names, recorded.where)
+    if not any(ask):
+        raise InputError(
+            f"{recorded.where}: no sub-task of {spec.name} can be told, it has the bodies "
+            f"{', '.join(recorded.bodies) or 'of nothing'}, expected {', '.join(b.name for b in spec.bodies)}; record "
+            "them or leave `stages` out of metrics",
+            code="no_body",
+            key="stages",
+        )
+    lacking = [name for name, told in zip(names, ask, strict=True) if not told]
+    note = f"stages: {', '.join(lacking)} cannot be told, the bodies that end them were not recorded"
+    return Needs(
+        alignment=True,
+        joints=bool(needed_joints(spec)),
+        constants=Ordered(spec=spec, asked=ask),
+        labels={"sub_task": names},
+        notes=(note,) if lacking else (),
+    )
 
 
 def _limits(recorded: Recorded) -> dict[str, float]:
@@ -68,8 +123,6 @@ def _limits(recorded: Recorded) -> dict[str, float]:
     A rollout with a description of the person's own says where that is: its limits are not those of an embodiment
     whose joints have the same names.
     """
-    from jaxeval.sim.mujoco.embodiment import arm_velocity_limits, embodiment_with
-
     told = {str((c.get("rollout") or {}).get("embodiment")) for c in recorded.configuration}
     own = next((name for name in told if name.endswith(".yaml")), None)
     if own is not None and (len(told) > 1 or not Path(own).is_file()):
@@ -80,8 +133,35 @@ def _limits(recorded: Recorded) -> dict[str, float]:
 
 
 def measure(batch: EpisodeBatch, context: Context, params: S.StageParams) -> Measured:
-    """Leaves of Stages and HandMotion, and the told speed; see COLUMNS. ``first.``, ``moment.``: steps."""
-    judged: Judged = context.constants
+    """What the columns hold, of whichever stages the task has; see COLUMNS."""
+    if isinstance(context.constants, Ordered):
+        return _sub_tasks(batch, context, context.constants)
+    return _grasp_and_insert(batch, context.constants, params)
+
+
+def _sub_tasks(batch: EpisodeBatch, context: Context, ordered: Ordered) -> Measured:
+    """Sub-tasks reached, when, the first not reached (index, -1 for none), and the recorded success (-1 unknown)."""
+
+    def one(aligned: Any, valid: Any, frame_valid: Any, width: Any, joints: Any) -> B.SubTaskStages:
+        seen = B.seen(
+            valid, frame_valid, width, joints,
+            spec=ordered.spec, bodies=batch.bodies, joint_names=batch.joint_names,
+        )  # fmt: skip
+        return B.sub_task_stages(aligned, seen, asked=ordered.asked)
+
+    arrays = (batch.valid, batch.frame_valid, batch.gripper_width_m, batch.joints)
+    found = jax.vmap(one)(context.aligned, *(None if x is None else jnp.asarray(x) for x in arrays))
+    return {
+        "stage.<sub_task>": found.reached,
+        "stages.<sub_task>_s": found.ended_s,
+        "missed": found.missed,
+        "stages.status": jnp.where(found.status == B.STATUS_OK, S.STATUS_OK, UNSEEN),
+        "recorded_success": jnp.asarray(batch.success),
+    }
+
+
+def _grasp_and_insert(batch: EpisodeBatch, judged: Judged, params: S.StageParams) -> Measured:
+    """Leaves of Stages and HandMotion, and the told speed. ``first.``, ``moment.``: steps."""
     signals = {k: jnp.asarray(v) for k, v in batch.signals.items()}
     velocity, time_s = signals["object_velocity"], jnp.asarray(batch.time_s)
     rows = S.StageSignals(
@@ -104,7 +184,8 @@ def measure(batch: EpisodeBatch, context: Context, params: S.StageParams) -> Mea
         )  # fmt: skip
         return stages, motion, S.retained(stages)
 
-    arm = signals["joint_velocity"][..., np.asarray(judged.arm)]
+    still = jnp.zeros((*time_s.shape, 1), time_s.dtype)
+    arm = signals["joint_velocity"][..., np.asarray(judged.arm)] if judged.arm else still
     stages, motion, retained = jax.lax.map(one, (rows, arm, time_s))
     ok = stages.status == S.STATUS_OK
 
@@ -124,25 +205,45 @@ def measure(batch: EpisodeBatch, context: Context, params: S.StageParams) -> Mea
         "drop_phase": stages.drop_phase,
         "success_once": truth(stages.success_once | stages.success),
         "success_at_end": truth(stages.success),
-        "stages.still_at_end": truth(stages.success_at_end),
+        "stages.still_at_end": truth(stages.still_at_end),
         "stages.retained": truth(retained),
         "stages.status": stages.status,
-        "told_speed_measured": signals["told_speed"][:, 0],
     }
+    if "told_speed" in signals:
+        out["told_speed_measured"] = signals["told_speed"][:, 0]
     out |= {f"stages.{k}": getattr(stages, k) for k, *_ in MEASURES}
     return out | {f"hand.{k}": v for k, v in motion._asdict().items()}
 
 
 def _cause(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[str | None]:
-    phases = told.context.constants.phases
+    judged = told.context.constants
+    if isinstance(judged, Ordered):
+        names = [s.name for s in judged.spec.sub_tasks]
+        ends = zip(*(measured[k].tolist() for k in ("missed", "stages.status", "recorded_success")), strict=True)
+        return [_ended(None if missed < 0 else names[missed], status, success) for missed, status, success in ends]
     ends = zip(measured["cause_code"].tolist(), measured["drop_phase"].tolist(), strict=True)
-    return [S.sentence(cause, phase, phases=phases) for cause, phase in ends]
+    return [S.sentence(cause, phase, phases=judged.phases) for cause, phase in ends]
 
 
-def _told_speed(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[Any]:
+def _ended(missed: str | None, status: int, success: int) -> str:
+    """Success as it was recorded, else the first sub-task that was not reached, else why there is none such."""
+    if success == 1:
+        return S.Cause.SUCCESS.sentence
+    if missed is not None:
+        return f"{missed} not reached"
+    if status != S.STATUS_OK:
+        return f"not judged: {STATUS_SENTENCES[status]}"
+    return NO_SUCCESS if success == 0 else ALL_REACHED
+
+
+def _told_speed(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[Any] | None:
+    if "told_speed_measured" not in measured:
+        return None
     return [float(f"{speed:.6g}") for speed in measured["told_speed_measured"]]  # as it was given, before float32
 
 
+UNSEEN = max(S.STATUS_SENTENCES) + 1
+STATUS_SENTENCES = S.STATUS_SENTENCES | {UNSEEN: B.STATUS_SENTENCES[B.STATUS_UNSEEN]}
 STAGES = {
     "acquired": "lifted clear of its support, with thumb and another finger pressing",
     "lifted": "held at or above the lifting height",
@@ -183,12 +284,14 @@ HAND_COLUMNS = (
 COLUMNS = (
     Column("told_speed", meaning="speed that the policy was told, times nominal", words=_told_speed),
     *(Column(f"stage.{k}", "truth", direction="higher", meaning=f"whether it was {v}") for k, v in STAGES.items()),
+    Column("stage.<sub_task>", "truth", direction="higher", meaning="whether the sub-task <sub_task> ended"),
+    Column("stages.<sub_task>_s", unit="s", meaning="when <sub_task> ended"),
     Column("cause", "status", meaning="success, or the one cause of its failure", words=_cause),
     Column("success_once", "truth", direction="higher", meaning="it would have succeeded, had it ended at some step"),
     Column("success_at_end", "truth", direction="higher", meaning="success, by latched stages and the end state"),
     Column("stages.still_at_end", "truth", direction="higher", meaning="success, let go and still at the last step"),
     Column("stages.retained", "truth", direction="higher", meaning="not lost on the way to the receptacle"),
-    Column("stages.status", "status", meaning="ok, or why the episode is not judged", sentences=S.STATUS_SENTENCES),
+    Column("stages.status", "status", meaning="ok, or why the episode is not judged", sentences=STATUS_SENTENCES),
     *(Column(f"stages.{k}", unit=unit, direction=better, meaning=what) for k, unit, better, what in MEASURES),
     *(Column(f"stages.{k}_s", unit="s", meaning=f"when the object was first {v}") for k, v in STAGES.items()),
     *(Column(f"stages.{k}_s", unit="s", meaning=f"when {v}") for k, v in MOMENTS.items()),
@@ -202,17 +305,20 @@ def stages_table(columns: dict[str, list[Any]]) -> str:
     """A row a group and speed: share of episodes that reached each stage, success, and the causes, as text."""
     c = columns
     stages = [name.removeprefix("stage.") for name in c if name.startswith("stage.")]
+    wide = [max(11, len(s) + 2) for s in [*stages, "success"]]
+    told_speeds = c.get("told_speed") or [None] * len(c["group"])
     at: dict[tuple[str, str, str], list[int]] = {}
-    for k, (group, speed, told_speed) in enumerate(zip(c["group"], c["speed"], c["told_speed"], strict=True)):
+    for k, (group, speed, told_speed) in enumerate(zip(c["group"], c["speed"], told_speeds, strict=True)):
         other = "" if told_speed in (None, speed) else f"{told_speed:g}"
         at.setdefault((group or "-", "-" if speed is None else f"{speed:g}", other or "-"), []).append(k)
     width = max(8, *(len(group) for group, _, _ in at)) + 1
-    lines = [f"{'group':{width}}{'speed':>6}{'told':>6}{'n':>6}  " + "".join(f"{s:>11}" for s in [*stages, "success"])]
+    titles = "".join(f"{s:>{w}}" for s, w in zip([*stages, "success"], wide, strict=True))
+    lines = [f"{'group':{width}}{'speed':>6}{'told':>6}{'n':>6}  {titles}"]
     for (group, speed, other), rows in at.items():
         cells = []
-        for name in [*(f"stage.{s}" for s in stages), "success_at_end"]:
+        for name, w in zip([*(f"stage.{s}" for s in stages), "success_at_end"], wide, strict=True):
             values = [c[name][k] for k in rows if c[name][k] is not None]
-            cells.append(f"{np.mean(values):>11.1%}" if values else f"{'-':>11}")
+            cells.append(f"{np.mean(values):>{w}.1%}" if values else f"{'-':>{w}}")
         causes = Counter(cause for k in rows if (cause := c["cause"][k]) != S.Cause.SUCCESS.sentence)
         told_causes = "; ".join(f"{n} {cause}" for cause, n in causes.most_common())
         lines.append(f"{group:{width}}{speed:>6}{other:>6}{len(rows):>6}  {''.join(cells)}  {told_causes}")

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,12 +172,6 @@ def embodiment_names() -> list[str]:
     return sorted(p.stem for p in FOLDER.glob("*.yaml"))
 
 
-@cache
-def embodiment_with(joint_names: tuple[str, ...]) -> str | None:
-    """Name of the embodiment whose joints these are. MuJoCo need not be installed."""
-    return next((n for n in embodiment_names() if set(_read(path_of(n))["velocity_limits"]) == set(joint_names)), None)
-
-
 def path_of(name: str | Path) -> Path:
     """The description of that name, or a file of yours (a path ending in .yaml); InputError lists those there are."""
     path = Path(name).expanduser() if str(name).endswith(".yaml") else FOLDER / f"{name}.yaml"
@@ -191,16 +185,6 @@ def _read(path: Path) -> Any:
         return yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise InputError(f"{path}: not readable as YAML ({' '.join(str(error).split())}); correct the file") from error
-
-
-def arm_velocity_limits(name: str | Path) -> dict[str, float]:
-    """Velocity limit (rad/s) of the arm's joints of the embodiment ``name`` (as in `load_embodiment`).
-
-    Read from the description alone: MuJoCo need not be installed.
-    """
-    told = _read(path_of(name))
-    arm = [a["joint"] for a in told["actuators"] if a["part"] == "arm"]
-    return {joint: float(told["velocity_limits"][joint]) for joint in arm}
 
 
 def load_embodiment(name: str | Path) -> Embodiment:

@@ -1,1 +1,1 @@
-"""Tasks on MuJoCo, one module each; `named` lists them."""
+"""Tasks on MuJoCo: `named` reads them from `conf/task/`."""
