@@ -161,7 +161,11 @@ def _known(verb: str, setting: str, several: bool) -> None:
             one = one.strip("'\" ")
             if one not in ("null", *_files(name)) and not one.startswith(("glob(", "choice(")):
                 own = "; one of your own is given with spec=FILE" if "spec" in settings_of(verb) else ""
-                own = "; one of your own is package.module:TASK, or env_id= and spec=" if verb == "rollout" else own
+                own = (
+                    "; one of your own is a YAML file or package.module:TASK, or env_id= and spec="
+                    if verb == "rollout"
+                    else own
+                )
                 raise InputError(f"{name}={one}: there is no such {name}, {_there(one, _files(name))}{own}; correct it")
         return
     level: Any = settings_of(verb)
@@ -266,7 +270,7 @@ def _is_own(name: str, value: str) -> bool:
     """Whether a rollout's task or policy is no file of its group, but ``package.module:name`` or a package's policy."""
     if name == "policy":
         return value != "null" and not set(value.split(",")) <= set(_files("policy"))
-    return name == "task" and ":" in value
+    return name == "task" and (":" in value or value.endswith((".yaml", ".yml")))
 
 
 def _quoted(value: str) -> str:

@@ -78,9 +78,9 @@ def rollout(
 ) -> Rolled:
     """Roll a policy out and keep every episode, failed ones too; what ``out`` holds already is not run again.
 
-    ``task`` is a task's name, or ``package.module:TASK`` (MuJoCo); ``env_id`` an environment of ManiSkill's that is
-    none of ours, whose task ``spec`` describes. ``simulator``: the task's first, if None. ``policy``: a name or
-    ``package.module:factory``; ``policy_options`` go to its factory. Starts are keys ``first`` to
+    ``task`` is a task's name, or on MuJoCo a YAML file or ``package.module:TASK``; ``env_id`` an environment of
+    ManiSkill's that is none of ours, whose task ``spec`` describes. ``simulator``: the task's first, if None.
+    ``policy``: a name or ``package.module:factory``; ``policy_options`` go to its factory. Starts are keys ``first`` to
     ``first + episodes`` of ``seed``, the same for every policy, speed, tilt and fault. Every key is run at every
     ``speed`` (times nominal) or at one drawn uniformly from ``speed_range``, and once for each speed that the policy is
     told instead (``told_speed``).
@@ -115,7 +115,7 @@ def rollout(
     if embodiment is not None and str(embodiment).endswith(".yaml"):
         embodiment = str(Path(embodiment).resolve())
     setting = Setting(
-        task=task if env_id is None else load_spec(spec).name if spec is not None else env_id,
+        task=_task_of(task, env_id, spec),
         policy=policy,
         policy_options=json.dumps(options),
         embodiment=None if embodiment is None else str(embodiment),
@@ -144,7 +144,7 @@ def simulator_of(task: str, simulator: str | None, env_id: str | None, spec: str
     elif ":" in task:
         there = ("mujoco", "mjx")
     else:
-        there = load_spec(task).simulators
+        there = load_spec(task).simulators or (("mujoco", "mjx") if _is_file(task) else ())
     if simulator is None and there:
         return there[0]
     if not there:
@@ -152,6 +152,17 @@ def simulator_of(task: str, simulator: str | None, env_id: str | None, spec: str
     if simulator not in there or simulator not in SIMULATORS:
         raise InputError(f"simulator '{simulator}': {task} runs in {', '.join(there)}; choose one of these")
     return simulator
+
+
+def _is_file(task: str) -> bool:
+    return task.endswith((".yaml", ".yml"))
+
+
+def _task_of(task: str, env_id: str | None, spec: str | Path | None) -> str:
+    """What the simulator is asked for: a task's name, its file by its whole path, or the spec's of an environment."""
+    if env_id is None:
+        return str(Path(task).resolve()) if _is_file(task) else task
+    return env_id.rpartition(":")[2] if spec is None else load_spec(spec).name
 
 
 def kept_beside(simulator: Simulator) -> dict[str, Any]:

@@ -98,6 +98,7 @@ class MuJoCo:
         s = self.setting
         return {
             "task": self.task,
+            **_task_digest(s.task),
             "simulator": self.name,
             "embodiment": s.embodiment or DEFAULT_EMBODIMENT,
             **_digest(s.embodiment or DEFAULT_EMBODIMENT),
@@ -141,6 +142,13 @@ class MuJoCo:
         return [
             (e, Outcome(e.episode_id, bool(e.success_at_end), e.n_frames, seconds, why, e.group)) for e, why in episodes
         ]
+
+
+def _task_digest(task: str) -> dict[str, str]:
+    """SHA-256 of a task's file of the person's own, which may change between rollouts; else nothing."""
+    if not task.endswith((".yaml", ".yml")):
+        return {}
+    return {"task_sha256": hashlib.sha256(Path(task).read_bytes()).hexdigest()}
 
 
 def _digest(embodiment: str) -> dict[str, str]:

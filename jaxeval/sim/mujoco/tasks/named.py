@@ -49,7 +49,7 @@ def mujoco_task_names() -> list[str]:
 
 @cache
 def load_mujoco_task(name: str) -> Task:
-    """The task of that name, or of one's own: a YAML file's, or ``package.module:TASK``. InputError lists those there are."""
+    """The task of that name, of a YAML file, or ``package.module:TASK``. InputError lists those there are."""
     module, colon, attribute = name.partition(":")
     if colon:
         task = loaded(module, attribute, f"task '{name}'")
@@ -58,8 +58,8 @@ def load_mujoco_task(name: str) -> Task:
         return task
     if not name.endswith((".yaml", ".yml")) and name not in mujoco_task_names():
         raise InputError(
-            f"task '{name}': there is none on MuJoCo; expected one of {', '.join(mujoco_task_names())}, a YAML file, or "
-            "package.module:TASK of your own; choose one of these"
+            f"task '{name}': there is none on MuJoCo; expected one of {', '.join(mujoco_task_names())}, "
+            "or of your own a YAML file or package.module:TASK; choose one of these"
         )
     data, where = read_task(name)
     return task_from_dict(data, where=where)
