@@ -94,9 +94,8 @@ class Batch:
         return jax.tree.map(lambda x: np.concatenate([x, np.repeat(np.asarray(x)[-1:], more, axis=0)]), seen)
 
 
-@cache
-def _compiled(policy: Policy) -> tuple[Any, Any]:
-    """Of a traced policy: ``init`` and ``act`` mapped over a batch and compiled, once a process."""
+def mapped(policy: Policy) -> tuple[Any, Any]:
+    """Of a traced policy: ``init`` and ``act`` of a batch. ``act`` gives (actions, states, info)."""
     axes = policy.state_axes
 
     def act(state: Any, seen: Observation) -> tuple[Any, Any, Info]:
@@ -104,4 +103,11 @@ def _compiled(policy: Policy) -> tuple[Any, Any]:
         return action, state, info
 
     init = jax.vmap(policy.init, in_axes=0, out_axes=axes)
-    return jax.jit(init), jax.jit(jax.vmap(act, in_axes=(axes, 0), out_axes=(0, axes, 0)))
+    return init, jax.vmap(act, in_axes=(axes, 0), out_axes=(0, axes, 0))
+
+
+@cache
+def _compiled(policy: Policy) -> tuple[Any, Any]:
+    """What is `mapped`, compiled, once a process."""
+    init, act = mapped(policy)
+    return jax.jit(init), jax.jit(act)

@@ -31,6 +31,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 
 from jaxeval import se3
+from jaxeval.policies.batch import mapped
 from jaxeval.policies.policy import Observation, Policy
 from jaxeval.sim.mujoco.embodiment import Embodiment
 from jaxeval.sim.mujoco.schedule import CONTROL_HZ
@@ -347,7 +348,7 @@ def _begun(
     if policy.host:
         plans = [policy.init(first.of(i), key) for i, key in enumerate(keys)]
         return state, jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *plans)
-    init = jax.vmap(policy.init, in_axes=0, out_axes=policy.state_axes)
+    init, _ = mapped(policy)
     return state, init(jax.tree.map(jnp.asarray, first), jnp.stack(keys))
 
 
@@ -356,14 +357,13 @@ def _rollout_of(envs: Environments, policy: Policy) -> Any:
 
     Rows are signals, actions, observations and the policy's failures. Step -1 is the reset, at which nobody acts.
     """
-    axes = policy.state_axes
+    _, act = mapped(policy)
 
     def go(state: State, memory: Any) -> tuple[tuple[State, Any], tuple[Signals, Array, Array, Array]]:
         def step(carry: tuple[State, Any], _: None) -> Any:
             state, memory = carry
             begun = state.step[0] >= 0  # all episodes of a batch start together
             with jax.numpy_rank_promotion("allow"):
-                act = jax.vmap(policy.act, in_axes=(axes, 0), out_axes=(0, axes, 0))
                 action, then, info = act(memory, jax.vmap(lambda s: seen(envs, s))(state))
             memory = jax.tree.map(lambda old, new: jnp.where(begun, new, old), memory, then)
             failed = jnp.where(begun & ~state.done, info.failed, 0)
