@@ -510,8 +510,8 @@ class _FrameWriters:
         del columns[""]
         table = pa.table({k: pa.array(v, from_pandas=v.dtype.kind == "f") for k, v in columns.items()})
         if file not in self.open:
-            part = self.files.enter_context(replacing(self.folder / file))
-            self.open[file] = pq.ParquetWriter(part, table.schema, compression="zstd")
+            unfinished = self.files.enter_context(replacing(self.folder / file))
+            self.open[file] = pq.ParquetWriter(unfinished, table.schema, compression="zstd")
         self.open[file].write_table(table)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:

@@ -140,9 +140,9 @@ class Node:
 
     def _find(self, key: str) -> Any | None:
         node = self.handle
-        for part in filter(None, key.split("/")):
+        for name in filter(None, key.split("/")):
             try:
-                node = node[part] if hasattr(node, "keys") and part in node else None
+                node = node[name] if hasattr(node, "keys") and name in node else None
             except DAMAGE as error:
                 self._refuse(key, error)
             if node is None:

@@ -285,7 +285,7 @@ def write_training(
         **(about or {}),
         "hash": _hash(arrays),
     }
-    with replacing(out) as part, open(part, "wb") as file:
+    with replacing(out) as unfinished, open(unfinished, "wb") as file:
         np.savez(file, meta=np.array(json.dumps(meta)), **arrays)  # pyright: ignore[reportArgumentType]
     return _set(arrays, meta)
 
