@@ -1,4 +1,4 @@
-"""Putting a recording in order: what is sorted, dropped or split is said in a list, and no frame is ever invented.
+"""Putting a recording in order: rows are sorted, dropped or split, each with a finding; no frame is ever invented.
 
 Values within a frame are the business of `Episode.prepared` (unit quaternions, their sign, time from zero) and of
 `rotations.quaternions_of_matrices`; here are the rows: stamps that repeat, come late, step back, or leave a gap.
@@ -109,7 +109,10 @@ def in_order(episode: Episode, *, gap_s: float = GAP_S, late_n: int = LATE_N) ->
 
 @dataclass(frozen=True)
 class Order:
-    """Rows by stamp. ``recordings`` are row numbers, each list with increasing stamps; the rest says what was done."""
+    """Rows by stamp. ``recordings`` are row numbers, each list with increasing stamps.
+
+    The other fields count what was sorted, dropped and split.
+    """
 
     recordings: tuple[Int[np.ndarray, " n"], ...]
     late: tuple[int, ...] = ()
@@ -216,7 +219,7 @@ def _part(e: Episode, rows: np.ndarray, k: int, parts_n: int) -> Episode:
 
 
 def action(code: str, where: str, found: str, done: str, *, expected: str = "increasing time stamps") -> Finding:
-    """One line of the list of what was done."""
+    """A finding for one change that was made to a recording."""
     return Finding(code, CLEANING_FINDINGS[code][0], where, found, expected, done)
 
 

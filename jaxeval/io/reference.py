@@ -42,7 +42,7 @@ def save_reference(path: str | Path, reference: Reference, *, about: dict[str, A
 
 
 def load_reference(path: str | Path) -> tuple[Reference, dict[str, Any]]:
-    """(reference, what is known about it) from a path with or without suffix. InputError says what is wrong."""
+    """(reference, the ``about`` saved with it) from a path with or without suffix; InputError where there is none."""
     stem = _stem(path)
     npz, text = stem.with_name(stem.name + ".npz"), stem.with_name(stem.name + ".json")
     for file in (npz, text):

@@ -177,7 +177,7 @@ def compare(
 
 
 def ends_of(by: str | None, nominal: Any, last: Any) -> tuple[Any, Any]:
-    """The levels of ``by`` between which change is told; InputError where one is given and ``by`` is not."""
+    """The levels of ``by`` between which change is reported; InputError where one is given and ``by`` is not."""
     if by is None and (given := [n for n, v in (("nominal", nominal), ("last", last)) if v is not None]):
         raise InputError(f"{given[0]} is given and by is not, expected the condition it is a level of; give by=COLUMN")
     return nominal, last

@@ -32,7 +32,7 @@ BY_POLICY_P = 0.05
 
 @dataclass(frozen=True)
 class Judged:
-    """How differences are told. ``direction``: which values are better, None where nobody said."""
+    """How differences are judged and worded. ``direction``: which values are better, None where it is not known."""
 
     value: str
     direction: Direction | None

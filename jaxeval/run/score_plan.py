@@ -62,7 +62,7 @@ DEFAULT_OF_STAGED = ("stages", "grasp")
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of episodes as columns (row order of the source), and what was said on the way."""
+    """Scores of episodes as columns (one entry an episode, in the source's order), with notes and refused files."""
 
     columns: dict[str, list[Any]]
     skipped_pairs: tuple[str, ...] = ()

@@ -113,7 +113,7 @@ _NEEDS = {
 
 
 def prompt() -> str:
-    """What the model is told of every task: the form of the answer, the vocabulary, one example."""
+    """Instructions to the language model, the same for every task: form of the answer, vocabulary, an example."""
     kinds = []
     for kind, function in PREDICATES.items():
         meaning = (function.__doc__ or "").strip().splitlines()[0].replace("``", "")

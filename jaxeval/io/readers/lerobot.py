@@ -49,7 +49,7 @@ def is_lerobot(path: str | Path) -> bool:
 
 
 def read_lerobot(path: str | Path, *, robot: Robot | None = None) -> tuple[list[Episode], list[Finding]]:
-    """Episodes of one data set by their numbers, and what is doubtful about it.
+    """Episodes of one data set in the order of their numbers, and findings about it.
 
     Without any pose among the features the episodes hold no body and their joints alone. With `robot`, ``tcp`` is
     computed from joints of the robot's names, in radians and with the base at the world's origin.
