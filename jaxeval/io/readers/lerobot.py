@@ -21,7 +21,7 @@ from jaxeval.io.readers.lerobot_names import NAME_FINDINGS, Roles, roles_of
 from jaxeval.io.readers.recordings import DERIVED
 from jaxeval.io.readers.scene import SCENE_FINDINGS, same_scene, start_hash
 from jaxeval.robots import Robot
-from jaxeval.types import Episode, Finding
+from jaxeval.types import IDENTITY_POSE, Episode, Finding
 
 SAME_RATE = 0.01
 """Median step and 1 / fps may differ by this share."""
@@ -150,7 +150,7 @@ def _tcp(frames: Frames, robot: Robot, roles: Roles, joints: np.ndarray | None) 
             f"{', '.join(robot.joint_names)}; rename them in info.json or give the robot they belong to"
         )
     q = joints[:, [roles.joint_names.index(name) for name in robot.joint_names]]
-    return tip_poses(robot, q, np.tile([1.0, 0, 0, 0, 0, 0, 0], (len(q), 1)))
+    return tip_poses(robot, q, np.tile(IDENTITY_POSE, (len(q), 1)))
 
 
 def _actions(frames: Frames, roles: Roles) -> np.ndarray | None:
