@@ -1,4 +1,4 @@
-"""The one gate: what is doubtful about an episode, and the copy of it that is fit for the metrics (host, NumPy).
+"""The one gate: findings about a doubtful episode, and the copy of an episode that metrics take (host, NumPy).
 
 ``Episode.check()`` and ``Episode.prepared()`` are these two functions. Behind them nothing is checked again.
 """
@@ -22,7 +22,7 @@ _FIELDS = frozenset(f.name for f in dataclasses.fields(Episode))
 
 
 def attribute_faults(attributes: Mapping[str, object]) -> list[tuple[str, str]]:
-    """(what was found, what is expected) of every attribute that cannot be kept.
+    """(finding, expectation) of every attribute that a store cannot keep; empty where all can be kept.
 
     >>> attribute_faults({"policy": "act", "seed": 3})
     [("attribute 'seed' has the name of a field", 'another name')]

@@ -73,7 +73,7 @@ def log(pose: Pose) -> Tangent:
 
 
 def log_decoupled(pose: Pose) -> Tangent:
-    """``(t, phi)`` of a pose: the translation as it is, and the rotation vector (R^3 x SO(3) instead of SE(3))."""
+    """``(t, phi)`` of a pose: its translation (metres) and its rotation vector (radians): R^3 x SO(3), not SE(3)."""
     return jnp.concatenate([pose[4:], _rotation_vector(pose[:4])])
 
 

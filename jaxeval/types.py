@@ -1,12 +1,13 @@
-"""The shapes everything else speaks: Episode, TaskSpec, Reference, and the one gate that checks them.
+"""The data classes that every module takes or returns: Episode, EpisodeBatch, TaskSpec, Reference, Finding.
 
 Axis glossary, used in every annotation of the package:
 
     B episodes   T frames   N bodies   J interaction pairs   P sub-tasks   M bins a sub-task
     L = P * M progress bins   K demonstrations   D = 6 tangent directions (3 translations, 3 rotations)
 
-Poses are ``wxyz_xyz`` rows (unit quaternion, then metres), named ``T_world_body``: they map body coordinates to
-world coordinates. Time is in seconds from the episode's start. Masks are positive: ``valid`` is True where data count.
+A pose is seven numbers ``wxyz_xyz`` along the last axis (unit quaternion with w first, then metres), named
+``T_world_body``: it maps body coordinates to world coordinates. Time is in seconds from the episode's start.
+Masks are positive: ``valid`` is True where data count.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ Attribute = str | bool | int | float
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Episode:
-    """What happened: one execution, on the host, in float64.
+    """One recorded execution of a task: host arrays in float64, its outcome, and facts about it.
 
     ``frame_valid`` is False for a frame that does not exist for anybody (a bad time stamp, a frame that was lost as a
     whole); ``valid`` is False for a body that was lost in a frame. Both keep their places, and their poses are never
@@ -231,8 +232,8 @@ class Episode:
     def prepared(self) -> Episode:
         """Copy fit for the metrics: time rebased in float64, bad poses invalid, quaternions unit and continuous.
 
-        A body's invalid poses repeat its last valid one, and the time of a frame that does not exist that of the one
-        before: nothing non-finite enters traced code, and time does not step back.
+        A body's invalid poses repeat its last valid one, and a frame that does not exist repeats the time of the frame
+        before it: nothing non-finite enters traced code, and time does not step back.
         """
         from jaxeval import door
 
@@ -241,7 +242,7 @@ class Episode:
 
 @pytree
 class EpisodeBatch:
-    """Episodes of one padding bucket, padded at the end with frames that do not exist; what metrics are vmapped over.
+    """Episodes padded at the end to one length, with frames that do not exist; metrics are vmapped over the axis B.
 
     ``frame_valid`` says which frames exist, ``valid`` which bodies were seen in them (never in one that does not).
     ``gripper_width_m`` is NaN and ``success`` is -1 where unknown. ``joint_names`` are () where episodes differ.

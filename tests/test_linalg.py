@@ -64,6 +64,7 @@ def test_factors_and_triangular_solves_give_back_what_they_were_made_of() -> Non
         Q, L, rank = linalg.orthonormal(jnp.asarray(W), tolerance=1e-9)
         x = jnp.arange(1.0, 7.0)
         down, up = linalg.solve_lower(L, x), linalg.solve_lower_transposed(L, x)
+    Q, L, x, down, up = map(np.asarray, (Q, L, x, down, up))
     assert rank == 5
     np.testing.assert_allclose(Q @ L.T, W, atol=1e-12)
     np.testing.assert_allclose(Q.T @ Q, np.diag([1.0, 1, 1, 0, 1, 1]), atol=1e-12)

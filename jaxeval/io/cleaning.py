@@ -1,4 +1,4 @@
-"""Putting a recording in order: what is sorted, dropped or split is said in a list, and no frame is ever invented.
+"""Putting a recording in order: rows are sorted, dropped or split, each with a finding; no frame is ever invented.
 
 Values within a frame are the business of `Episode.prepared` (unit quaternions, their sign, time from zero) and of
 `rotations.quaternions_of_matrices`; here are the rows: stamps that repeat, come late, step back, or leave a gap.
@@ -56,13 +56,13 @@ def clean(episode: Episode, *, gap_s: float = GAP_S, late_n: int = LATE_N) -> Cl
     ordered = in_order(episode, gap_s=gap_s, late_n=late_n)
     actions = list(ordered.actions)
     done = []
-    for part in ordered.episodes:
-        prepared = part.prepared()
-        actions += [f for f in part.check() if f.code in MENDED]
-        turned = (part.poses[..., :4] * prepared.poses[..., :4]).sum(axis=-1) < 0
+    for recording in ordered.episodes:
+        prepared = recording.prepared()
+        actions += [f for f in recording.check() if f.code in MENDED]
+        turned = (recording.poses[..., :4] * prepared.poses[..., :4]).sum(axis=-1) < 0
         if (n := int((turned & prepared.valid).any(axis=-1).sum())) > 0:
             found = f"{n} frames hold a quaternion of the other sign"
-            actions.append(action("quaternion_sign", _name(part), found, "made continuous"))
+            actions.append(action("quaternion_sign", _name(recording), found, "made continuous"))
         done.append(prepared)
     return Cleaned(tuple(done), tuple(actions))
 
@@ -101,7 +101,7 @@ def in_order(episode: Episode, *, gap_s: float = GAP_S, late_n: int = LATE_N) ->
         parts += np.split(kept, gaps + 1)
     if not actions:
         return Cleaned((episode,), ())
-    return Cleaned(tuple(_part(episode, part, k, len(parts)) for k, part in enumerate(parts)), tuple(actions))
+    return Cleaned(tuple(_part(episode, rows, k, len(parts)) for k, rows in enumerate(parts)), tuple(actions))
 
 
 # ------------------------------------------------------------------------------------------------ order of stamps
@@ -109,7 +109,10 @@ def in_order(episode: Episode, *, gap_s: float = GAP_S, late_n: int = LATE_N) ->
 
 @dataclass(frozen=True)
 class Order:
-    """Rows by stamp. ``recordings`` are row numbers, each list with increasing stamps; the rest says what was done."""
+    """Rows by stamp. ``recordings`` are row numbers, each list with increasing stamps.
+
+    The other fields count what was sorted, dropped and split.
+    """
 
     recordings: tuple[Int[np.ndarray, " n"], ...]
     late: tuple[int, ...] = ()
@@ -216,7 +219,7 @@ def _part(e: Episode, rows: np.ndarray, k: int, parts_n: int) -> Episode:
 
 
 def action(code: str, where: str, found: str, done: str, *, expected: str = "increasing time stamps") -> Finding:
-    """One line of the list of what was done."""
+    """A finding for one change that was made to a recording."""
     return Finding(code, CLEANING_FINDINGS[code][0], where, found, expected, done)
 
 

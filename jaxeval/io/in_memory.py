@@ -1,4 +1,4 @@
-"""Episodes of what is in memory or in a plain table: a list of episodes as a source, arrays or columns as episodes."""
+"""Episodes from memory or from a plain table: a list of episodes as a source, arrays or columns as episodes."""
 
 from __future__ import annotations
 

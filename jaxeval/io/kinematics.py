@@ -8,6 +8,7 @@ from jaxtyping import Float
 from jaxeval.io.poses import rotation_matrices
 from jaxeval.io.readers.rotations import quaternions_of_matrices
 from jaxeval.robots import Robot
+from jaxeval.types import IDENTITY_POSE
 
 
 def tip_poses(
@@ -23,7 +24,7 @@ def tip_poses(
     joints, base = np.asarray(joints, np.float64), np.asarray(T_world_base, np.float64)
     known = np.isfinite(joints).all(axis=1) & np.isfinite(base).all(axis=1) & (np.abs(base[:, :4]).max(axis=1) > 1e-9)
     q = np.where(known[:, None], joints, 0.0)
-    base = np.where(known[:, None], base, [1.0, 0, 0, 0, 0, 0, 0])
+    base = np.where(known[:, None], base, IDENTITY_POSE)
     R, t = rotation_matrices(base[:, :4]), base[:, 4:]
     for i, sliding in enumerate(robot.sliding):
         t = t + R @ np.asarray(robot.t_parent_joint[i], np.float64)

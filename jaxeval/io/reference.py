@@ -35,14 +35,14 @@ def save_reference(path: str | Path, reference: Reference, *, about: dict[str, A
         "about": about or {},
     }
     npz, text = stem.with_name(stem.name + ".npz"), stem.with_name(stem.name + ".json")
-    with replacing(npz) as part:
-        np.savez_compressed(part, **{name: np.asarray(getattr(reference, name)) for name in ARRAYS})  # type: ignore[arg-type]
+    with replacing(npz) as unfinished:
+        np.savez_compressed(unfinished, **{name: np.asarray(getattr(reference, name)) for name in ARRAYS})  # type: ignore[arg-type]
         write_text(text, json.dumps(table, indent=1) + "\n")
     return npz
 
 
 def load_reference(path: str | Path) -> tuple[Reference, dict[str, Any]]:
-    """(reference, what is known about it) from a path with or without suffix. InputError says what is wrong."""
+    """(reference, the ``about`` saved with it) from a path with or without suffix; InputError where there is none."""
     stem = _stem(path)
     npz, text = stem.with_name(stem.name + ".npz"), stem.with_name(stem.name + ".json")
     for file in (npz, text):

@@ -413,8 +413,8 @@ def _table(part: Part, rows: range) -> dict[str, list[Any]]:
     return table | {"length": [e.n_frames for e in episodes], "findings": [list(f) for f in findings]}
 
 
-def open_source(spec: str | Path | list[str | Path] | tuple[str | Path, ...], **options: Any) -> Source:
-    """Open what `spec` names: a store, a file, a folder of those (searched through), a glob, ``bundled:NAME``, a list.
+def open_source(path: str | Path | list[str | Path] | tuple[str | Path, ...], **options: Any) -> Source:
+    """Open what `path` names: a store, a file, a folder of those (searched through), a glob, ``bundled:NAME``, a list.
 
     What `convert` and `rollout` leave beside a store (BESIDE) is read only where it is the one thing named.
     ``options`` are what a format cannot say of itself, such as ``fps`` of BOP results; each goes to the readers that
@@ -427,16 +427,16 @@ def open_source(spec: str | Path | list[str | Path] | tuple[str | Path, ...], **
     if unknown := [o for o in options if not any(o in r.options for r in all_readers())]:
         known = ", ".join(sorted({o for r in all_readers() for o in r.options}))
         raise InputError(f"{unknown[0]}: no format takes this option; expected one of {known}; correct the name")
-    specs = list(spec) if isinstance(spec, list | tuple) else [spec]
-    specs = [one for one in specs if not _is_beside(Path(one))] or specs if len(specs) > 1 else specs
-    paths = list(dict.fromkeys(path for one in specs for path in _expand(one)))
+    named = list(path) if isinstance(path, list | tuple) else [path]
+    named = [one for one in named if not _is_beside(Path(one))] or named if len(named) > 1 else named
+    paths = list(dict.fromkeys(found for one in named for found in _expand(one)))
     parts: list[Part] = []
     refused: list[tuple[Path, str]] = []
-    for path in paths:
+    for one in paths:
         try:
-            parts.append(open_part(path, **options))
+            parts.append(open_part(one, **options))
         except InputError as error:
-            refused.append((path, str(error)))
+            refused.append((one, str(error)))
     if not parts:
         if not refused:
             raise InputError("no source given, expected a path, a glob or bundled:NAME; name at least one")
@@ -473,9 +473,9 @@ def _known() -> str:
     return "; ".join([", ".join(r.name for r in all_readers()), *refused_readers().values()])
 
 
-def _expand(spec: str | Path) -> list[Path]:
-    """Paths that one spec stands for; folders that are no store are searched for what the readers accept."""
-    text = str(spec)
+def _expand(path_or_glob: str | Path) -> list[Path]:
+    """Paths that one path or pattern stands for; folders that are no store are searched for what the readers accept."""
+    text = str(path_or_glob)
     if text.startswith(BUNDLED):
         return [bundled_path(text.removeprefix(BUNDLED))]
     path = Path(text).expanduser()

@@ -384,7 +384,7 @@ def _z(
     if len(parts) == 1:
         return parts[0]
     back = np.argsort([j for g in groups for j in g.members])
-    return tuple(jnp.concatenate(part)[back] for part in zip(*parts, strict=True))
+    return tuple(jnp.concatenate(component)[back] for component in zip(*parts, strict=True))
 
 
 def _z_group(

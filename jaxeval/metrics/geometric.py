@@ -279,7 +279,8 @@ def _constraints(
 
 
 def leave_one_out_z(reference: Reference, params: GeometricParams) -> Float[Array, "K J L 6"]:
-    """z of every demonstration against the reference learned from the others; NaN where nothing is pinned.
+    """z of every demonstration against the reference learned from all other demonstrations; NaN where no
+    direction is pinned.
 
     To first order about the nominal: leaving k out moves the mean by -d_k/(K-1), so the deviation becomes d K/(K-1).
     """

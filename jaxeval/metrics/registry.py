@@ -85,7 +85,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a metric reads, and what is made once for all batches.
+    """The inputs that a metric asks for (bodies, signals, joints, reference), and constants made once for all batches.
 
     ``bodies``, ``signals``: names, in the order in which `measure` sees them. ``joints``: recorded joints come along.
     ``reference``: a reference and the alignment with it must be there (they come along wherever they are).

@@ -238,11 +238,17 @@ def _mjcf(path: Path, base_link: str, tip_link: str) -> list[Step]:
     except ImportError as error:
         raise InputError(f"{path}: reading MJCF needs mujoco; pip install 'jaxeval[robots]'") from error
     try:
-        spec = mujoco.MjSpec.from_file(str(path))  # pyright: ignore[reportAttributeAccessIssue]
-        for item in [*spec.geoms, *spec.meshes, *spec.materials, *spec.textures, *spec.excludes]:
-            spec.delete(item)  # kinematics need no shapes, whose files may not be there
-        spec.compiler.boundmass, spec.compiler.boundinertia = 1e-3, 1e-6
-        model = spec.compile()
+        description = mujoco.MjSpec.from_file(str(path))  # pyright: ignore[reportAttributeAccessIssue]
+        for item in [
+            *description.geoms,
+            *description.meshes,
+            *description.materials,
+            *description.textures,
+            *description.excludes,
+        ]:
+            description.delete(item)  # kinematics need no shapes, whose files may not be there
+        description.compiler.boundmass, description.compiler.boundinertia = 1e-3, 1e-6
+        model = description.compile()
     except Exception as error:  # mujoco raises ValueError, RuntimeError and its own
         raise InputError(f"{path}: not readable as MJCF ({error}); expected a model; check it") from error
     bodies = {model.body(i).name: i for i in range(model.nbody)}

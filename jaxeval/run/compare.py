@@ -15,7 +15,7 @@ from jaxeval.io.records.objects import records_of
 from jaxeval.report.comparison import BETWEEN, Comparison
 from jaxeval.report.comparison_values import ValueComparison
 from jaxeval.run import compare_estimates as E
-from jaxeval.run import compare_seeds as S
+from jaxeval.run import compare_seeds
 from jaxeval.run.compare_cells import (
     Cell,
     Runs,
@@ -177,7 +177,7 @@ def compare(
 
 
 def ends_of(by: str | None, nominal: Any, last: Any) -> tuple[Any, Any]:
-    """The levels of ``by`` between which change is told; InputError where one is given and ``by`` is not."""
+    """The levels of ``by`` between which change is reported; InputError where one is given and ``by`` is not."""
     if by is None and (given := [n for n, v in (("nominal", nominal), ("last", last)) if v is not None]):
         raise InputError(f"{given[0]} is given and by is not, expected the condition it is a level of; give by=COLUMN")
     return nominal, last
@@ -241,18 +241,20 @@ def _compared(cells: Sequence[Cell], settings: Settings) -> list[dict[str, Any]]
                 "interval": "Newcombe", "p": tests[i][0], "test": tests[i][1], "equivalence_p": None,
                 "status": Status.of(estimate.status).value,
             }  # fmt: skip
-    several = [k for k, c in enumerate(cells) if S.several_seeds(c) and c.a.rows and c.b.rows]
+    several = [k for k, c in enumerate(cells) if compare_seeds.several_seeds(c) and c.a.rows and c.b.rows]
     for k in several:
-        estimate = S.varied(S.cell_parts(cells[k]))
+        estimate = compare_seeds.varied(compare_seeds.cell_strata(cells[k]))
         low, high = estimate.interval(s.level)
         out[k] |= {
             "low": low, "high": high, "interval": "seeds and starts (t)", "p": None, "p_mid": None, "test": None,
-            "seeds_p": estimate.p(), "seeds_n": max(len(seeds) for seeds in S.seeds_of(cells[k])),
+            "seeds_p": estimate.p(), "seeds_n": max(len(seeds) for seeds in compare_seeds.seeds_of(cells[k])),
             "equivalence_p": estimate.equivalence_p(s.rate_margin), "wanting": estimate.wanting(),
             "status": Status.OK.value,
         }  # fmt: skip
     if paired := [k for k in several if cells[k].paired]:
-        wide = S.crossed_bootstrap([cells[k] for k in paired], level=s.level, resamples_n=s.resamples_n, seed=s.seed)
+        wide = compare_seeds.crossed_bootstrap(
+            [cells[k] for k in paired], level=s.level, resamples_n=s.resamples_n, seed=s.seed
+        )
         for k, (low, high) in zip(paired, wide, strict=True):
             out[k] |= {"bootstrap_low": low, "bootstrap_high": high}
     return out
@@ -288,8 +290,8 @@ def _remarks(cell: Cell, pairing: str) -> Iterator[str]:
     if n_a != n_b or (cell.paired and pairs_n != n_a):
         over = f"the difference is over the {pairs_n} pairs" if cell.paired else "each over its own"
         yield f"unequal denominators, {cell.a.k}/{n_a} and {cell.b.k}/{n_b}: {over}"
-    if S.several_seeds(cell):
-        yield S.remark(cell, untested="counted pairs or runs", given="Wilson's intervals")
+    if compare_seeds.several_seeds(cell):
+        yield compare_seeds.remark(cell, untested="counted pairs or runs", given="Wilson's intervals")
 
 
 # ------------------------------------------------------------------------------------------------------------- verdict
@@ -327,8 +329,8 @@ def _verdict(row: Mapping[str, Any], cell: Cell, settings: Settings, multiplier:
 def _pooled(cells: Sequence[Cell], settings: Settings) -> Iterator[dict[str, Any]]:
     """One difference over all cells of a policy b, and over those of each task where there are several."""
     for about, used in strata(cells):
-        if any(map(S.several_seeds, used)):
-            wide = S.varied(S.pooled_parts(used))
+        if any(map(compare_seeds.several_seeds, used)):
+            wide = compare_seeds.varied(compare_seeds.pooled_strata(used))
             value, (low, high), how = wide.value, wide.interval(settings.level), "over seeds and starts (t)"
         else:
             found, how = E.pooled(used, settings.level)
@@ -343,9 +345,9 @@ def _pooled(cells: Sequence[Cell], settings: Settings) -> Iterator[dict[str, Any
 def _decreases(cells: Sequence[Cell], by: str, ends: tuple[Any, Any], settings: Settings) -> Iterator[dict[str, Any]]:
     """How much each policy loses from the nominal level of `by` to the last, and how much more b loses than a."""
     for c0, c1 in first_and_last(cells, by, ends):
-        several = S.several_seeds(c0) or S.several_seeds(c1)
+        several = compare_seeds.several_seeds(c0) or compare_seeds.several_seeds(c1)
         if several:
-            wide = S.varied(S.change_parts(c0, c1))
+            wide = compare_seeds.varied(compare_seeds.change_strata(c0, c1))
             value, (low, high), p = wide.value, wide.interval(settings.level, 2.0), math.nan
         else:
             estimate, p = E.change(c0, c1, settings.level)

@@ -146,7 +146,7 @@ def level_of(levels: Sequence[Any], wanted: Any) -> Any:
 
 
 def chosen_success(records: Records, policies: Sequence[str], wanted: str | None) -> tuple[str, str]:
-    """The column that says what success is, and a sentence about the other where they disagree.
+    """The column of success to use (``success_once`` or ``success_at_end``), and a sentence where the two disagree.
 
     Without a wish it is success_at_end where that is known, else success_once. InputError where neither is known.
     """
@@ -272,7 +272,7 @@ def strata(cells: Sequence[Cell]) -> Iterator[tuple[dict[str, Any], list[Cell]]]
 
 
 def first_and_last(cells: Sequence[Cell], by: str, ends: tuple[Any, Any]) -> Iterator[tuple[Cell, Cell]]:
-    """The cells between which change along ``by`` is told, of every b, task and rest of the conditions.
+    """The cells between which change along ``by`` is reported, of every b, task and rest of the conditions.
 
     ``ends`` are the levels; None: from 1 where it was run, else from the first, and to the last. Both have runs that
     count. InputError where a level that is given was not run.

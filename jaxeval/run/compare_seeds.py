@@ -24,11 +24,11 @@ from jaxeval.stats.estimate import Estimate, status_of
 SMALLEST_P = 1e-12
 
 
-class Part(NamedTuple):
-    """Outcomes of one stratum, and how much their mean counts: d = sum over parts of share * mean(outcome).
+class Stratum(NamedTuple):
+    """Outcomes of one stratum, and how much their mean counts: d = sum over strata of share * mean(outcome).
 
     ``paired``: outcomes are a - b of pairs (-1, 0, 1), else successes of one side (0, 1); of values (`varied_means`)
-    any numbers. ``seeds`` and ``starts`` are of every outcome; what is named alike in two parts is one seed, or one
+    any numbers. ``seeds`` and ``starts`` are of every outcome; what is named alike in two strata is one seed, or one
     start. ``kind``: seeds of different kinds (those of a, those of b) are counted apart.
     """
 
@@ -108,17 +108,17 @@ def remark(cell: Cell, *, untested: str, given: str) -> str:
     )
 
 
-def varied(parts: Sequence[Part]) -> Varied:
-    """A difference over parts, and how it would vary with other starts and other training seeds.
+def varied(strata: Sequence[Stratum]) -> Varied:
+    """A difference over strata, and how it would vary with other starts and other training seeds.
 
-    value = sum over parts of share * mean; with e of an outcome = share / n * (outcome - mean of its part),
+    value = sum over strata of share * mean; with e of an outcome = share / n * (outcome - mean of its stratum),
 
         v_seeds  = S / (S - 1) * sum over S seeds (sum of e)²,
         v_starts = sum over starts (sum of e)²,   interval = centre ± sqrt(t²(S - 1) v_seeds + t²(n - 1) v_starts).
 
-    In v_starts and the centre two made-up starts are added, shared by the parts: for pairs half of one that a alone
+    In v_starts and the centre two made-up starts are added, shared by the strata: for pairs half of one that a alone
     wins, half of one that b alone wins and one that both do alike; for one side's runs a success and a failure. So the
-    interval has a width where nothing varied; with one seed, one part and pairs it is Agresti and Min's.
+    interval has a width where nothing varied; with one seed, one stratum and pairs it is Agresti and Min's.
     The two variances are added without taking their overlap off, and each has its own t: a difference is rarely called
     seen too often, at the cost of width where seeds do not differ. Of comparisons of equals (2 to 10 seeds, 20 to 300
     starts, seeds alike or far apart; 400 each) "better" was said in 0 to 5.5 %, twice in more (6.0 and 6.8 %);
@@ -129,92 +129,92 @@ def varied(parts: Sequence[Part]) -> Varied:
     Min 2005, Stat. Med. 24:729, and shared by strata, Price & Bonett 2004, Comput. Stat. Data Anal. 45:449; squared
     half-widths added, Zou & Donner 2008, Stat. Med. 27:1693. Their union is ours; the simulation is in its tests.
     """
-    added = 2 / len(parts)
+    added = 2 / len(strata)
     value = centre = v_starts = 0.0
     starts: dict[Hashable, float] = {}
     seeds: dict[str, dict[Hashable, float]] = {}
-    for part in parts:
-        x = np.asarray(part.outcome, float)
-        units_n, mean = len(set(part.starts)), float(x.mean())
-        prior = 0.0 if part.paired else 0.5
+    for stratum in strata:
+        x = np.asarray(stratum.outcome, float)
+        units_n, mean = len(set(stratum.starts)), float(x.mean())
+        prior = 0.0 if stratum.paired else 0.5
         middle = (units_n * mean + added * prior) / (units_n + added)
-        value += part.share * mean
-        centre += part.share * middle
-        weight = part.share / len(x) * units_n / (units_n + added)
-        for start, e in zip(part.starts, weight * (x - middle), strict=True):
+        value += stratum.share * mean
+        centre += stratum.share * middle
+        weight = stratum.share / len(x) * units_n / (units_n + added)
+        for start, e in zip(stratum.starts, weight * (x - middle), strict=True):
             starts[start] = starts.get(start, 0.0) + float(e)
-        spread = (1 + 2 * middle**2) / 2 if part.paired else ((1 - middle) ** 2 + middle**2) / 2
-        v_starts += (part.share / (units_n + added)) ** 2 * added * spread
-        if len(set(part.seeds)) > 1:  # those of a part with one seed tell nothing of how seeds differ
-            of_kind = seeds.setdefault(part.kind, {})
-            for seed, e in zip(part.seeds, part.share / len(x) * (x - mean), strict=True):
+        spread = (1 + 2 * middle**2) / 2 if stratum.paired else ((1 - middle) ** 2 + middle**2) / 2
+        v_starts += (stratum.share / (units_n + added)) ** 2 * added * spread
+        if len(set(stratum.seeds)) > 1:  # those of a stratum with one seed tell nothing of how seeds differ
+            of_kind = seeds.setdefault(stratum.kind, {})
+            for seed, e in zip(stratum.seeds, stratum.share / len(x) * (x - mean), strict=True):
                 of_kind[seed] = of_kind.get(seed, 0.0) + float(e)
     v_starts += sum(e * e for e in starts.values())
     of_seeds = tuple((len(of) / (len(of) - 1) * sum(e * e for e in of.values()), len(of) - 1) for of in seeds.values())
     return Varied(value, centre, of_seeds, (v_starts, max(len(starts) - 1, 1)))
 
 
-def varied_means(parts: Sequence[Part]) -> Varied:
-    """A difference of means of any numbers over parts, and how it would vary with other starts and training seeds.
+def varied_means(strata: Sequence[Stratum]) -> Varied:
+    """A difference of means of any numbers over strata, and how it would vary with other starts and training seeds.
 
     As `varied`, with no start made up, since nothing bounds the numbers: the centre is the value, and
-    v_starts = n / (n - 1) * sum over n starts (sum of e)². With one part of pairs and one seed it is the paired t
-    interval. Several parts (cells) share a start that is named alike in them, so its runs count as one.
+    v_starts = n / (n - 1) * sum over n starts (sum of e)². With one stratum of pairs and one seed it is the paired t
+    interval. Several strata (cells) share a start that is named alike in them, so its runs count as one.
     Of comparisons of equals (normal; 2 to 10 seeds, 20 and 100 starts, seeds alike or as far apart as a run's noise;
     400 each) "better" was said in 0 to 5.8 %, in 2 % at most where seeds do not differ.
     """
     value = 0.0
     starts: dict[Hashable, float] = {}
     seeds: dict[str, dict[Hashable, float]] = {}
-    for part in parts:
-        x = np.asarray(part.outcome, float)
+    for stratum in strata:
+        x = np.asarray(stratum.outcome, float)
         mean = float(x.mean())
-        value += part.share * mean
-        of_kind = seeds.setdefault(part.kind, {}) if len(set(part.seeds)) > 1 else None
-        for start, seed, e in zip(part.starts, part.seeds, part.share / len(x) * (x - mean), strict=True):
+        value += stratum.share * mean
+        of_kind = seeds.setdefault(stratum.kind, {}) if len(set(stratum.seeds)) > 1 else None
+        for start, seed, e in zip(stratum.starts, stratum.seeds, stratum.share / len(x) * (x - mean), strict=True):
             starts[start] = starts.get(start, 0.0) + float(e)
             if of_kind is not None:
                 of_kind[seed] = of_kind.get(seed, 0.0) + float(e)
     n = len(starts)
     v_starts = n / (n - 1) * sum(e * e for e in starts.values()) if n > 1 else 0.0
-    rounding = sum(abs(p.share) * 4 * np.finfo(float).eps * float(np.abs(p.outcome).max()) for p in parts)
+    rounding = sum(abs(p.share) * 4 * np.finfo(float).eps * float(np.abs(p.outcome).max()) for p in strata)
     of_seeds = tuple((len(of) / (len(of) - 1) * sum(e * e for e in of.values()), len(of) - 1) for of in seeds.values())
     return Varied(value, value, of_seeds, (v_starts, max(n - 1, 1)), math.sqrt(v_starts) > rounding)
 
 
-def cell_parts(cell: Cell, share: float = 1.0, *, paired: bool | None = None) -> list[Part]:
-    """A cell's difference a - b as parts: its pairs, or (unpaired) the runs of a and those of b."""
+def cell_strata(cell: Cell, share: float = 1.0, *, paired: bool | None = None) -> list[Stratum]:
+    """A cell's difference a - b as strata: its pairs, or (unpaired) the runs of a and those of b."""
     if cell.paired if paired is None else paired:
         won = np.array([float(a) - float(b) for a, b in cell.outcomes])
-        return [Part(won, cell.seeds, [(cell.task, s) for s in cell.starts], share, True)]
+        return [Stratum(won, cell.seeds, [(cell.task, s) for s in cell.starts], share, True)]
     return [_side(cell, cell.a, share, "a"), _side(cell, cell.b, -share, "b")]
 
 
-def _side(cell: Cell, runs: Runs, share: float, kind: str) -> Part:
+def _side(cell: Cell, runs: Runs, share: float, kind: str) -> Stratum:
     """Runs of one side; one whose start is not known is a start of its own."""
     starts: list[Hashable] = []
     for k, row in enumerate(runs.rows):
         start = row["initial_condition_id"]
         starts.append((kind, cell.task, start) if start is not None else (kind, cell.task, *cell.at.items(), k))
     won = np.array([float(r[runs.success]) for r in runs.rows])
-    return Part(won, [r["training_seed"] for r in runs.rows], starts, share, False, kind)
+    return Stratum(won, [r["training_seed"] for r in runs.rows], starts, share, False, kind)
 
 
-def pooled_parts(cells: Sequence[Cell]) -> list[Part]:
+def pooled_strata(cells: Sequence[Cell]) -> list[Stratum]:
     """The difference over several cells, all paired or all unpaired, a cell by its pairs or runs."""
     weights = [len(c.outcomes) if c.paired else len(c.a.rows) * len(c.b.rows) / _runs_n(c) for c in cells]
     total = sum(weights)
-    return [part for c, w in zip(cells, weights, strict=True) if w for part in cell_parts(c, w / total)]
+    return [stratum for c, w in zip(cells, weights, strict=True) if w for stratum in cell_strata(c, w / total)]
 
 
 def _runs_n(cell: Cell) -> int:
     return max(len(cell.a.rows) + len(cell.b.rows), 1)
 
 
-def change_parts(first: Cell, last: Cell) -> list[Part]:
+def change_strata(first: Cell, last: Cell) -> list[Stratum]:
     """How much the difference a - b grows from the first cell to the last, where both are paired or as unpaired."""
     paired = first.paired and last.paired
-    return [*cell_parts(last, paired=paired), *cell_parts(first, -1.0, paired=paired)]
+    return [*cell_strata(last, paired=paired), *cell_strata(first, -1.0, paired=paired)]
 
 
 def _t(level: float, degrees: int) -> float:

@@ -17,7 +17,7 @@ from jaxeval.io.tables import NAMES
 from jaxeval.report.comparison import BETWEEN
 from jaxeval.report.comparison_values import Samples, ValueComparison, amount
 from jaxeval.run import compare_estimates as E
-from jaxeval.run import compare_seeds as S
+from jaxeval.run import compare_seeds
 from jaxeval.run import compare_values_estimates as V
 from jaxeval.run.compare_cells import Cell, Runs, cells_of, conditions_of, first_and_last, strata
 from jaxeval.stats.exact_host import fisher
@@ -32,7 +32,7 @@ BY_POLICY_P = 0.05
 
 @dataclass(frozen=True)
 class Judged:
-    """How differences are told. ``direction``: which values are better, None where nobody said."""
+    """How differences are judged and worded. ``direction``: which values are better, None where it is not known."""
 
     value: str
     direction: Direction | None
@@ -262,8 +262,8 @@ def _remarks(row: Mapping[str, Any], cell: Cell, pairing: str, judged: Judged) -
         if (row["p"] <= alpha) != (row["rank_p"] <= alpha):
             tests = (f"{row[f'{of}test']} p {row[f'{of}p']:.2g}" for of in ("", "rank_"))
             yield f"the tests disagree before correction: {', '.join(tests)}"
-    if S.several_seeds(cell):
-        yield S.remark(cell, untested="pairs or runs", given="the means' own intervals")
+    if compare_seeds.several_seeds(cell):
+        yield compare_seeds.remark(cell, untested="pairs or runs", given="the means' own intervals")
 
 
 def _conditional(cell: Cell, value: str) -> Iterator[str]:
@@ -291,11 +291,11 @@ def _pooled(cells: Sequence[Cell], judged: Judged) -> Iterator[dict[str, Any]]:
     """One difference over all cells of a policy b, and over those of each task where there are several."""
     for about, used in strata(cells):
         row = about | {"pairs_n": sum(len(c.outcomes) for c in used)}
-        found = S.varied_means(S.pooled_parts(used))
-        yield row | _difference_of(found, about["a"], about["b"], judged, any(map(S.several_seeds, used)))
+        found = compare_seeds.varied_means(compare_seeds.pooled_strata(used))
+        yield row | _difference_of(found, about["a"], about["b"], judged, any(map(compare_seeds.several_seeds, used)))
 
 
-def _difference_of(found: S.Varied, a: str, b: str, judged: Judged, seeds: bool) -> dict[str, Any]:
+def _difference_of(found: compare_seeds.Varied, a: str, b: str, judged: Judged, seeds: bool) -> dict[str, Any]:
     """Difference, interval and verdict of what several cells say."""
     low, high = found.interval(judged.level, math.inf)
     words = "not distinguishable"
@@ -309,17 +309,18 @@ def _difference_of(found: S.Varied, a: str, b: str, judged: Judged, seeds: bool)
 
 def _change(first: Cell, last: Cell, by: str, judged: Judged) -> dict[str, Any]:
     """How much each policy's mean changes between two levels of `by`, and how much more a's than b's."""
-    found = S.varied_means(S.change_parts(first, last))
+    found = compare_seeds.varied_means(compare_seeds.change_strata(first, last))
     low, high = found.interval(judged.level, math.inf)
     means = {f"{side}_{end}": _mean(getattr(cell, side))
              for side in ("a", "b") for end, cell in (("from", first), ("to", last))}  # fmt: skip
     seen = low > 0 or high < 0
     paired = first.paired and last.paired
+    by_seed = any(map(compare_seeds.several_seeds, (first, last)))
     return {
         "task": first.task, **{k: v for k, v in first.at.items() if k != by}, "a": first.a.policy, "b": first.b.policy,
         "by": by, "from": first.at[by], "to": last.at[by], **means, "difference": found.value, "low": low, "high": high,
         "pairing": "paired" if paired else "unpaired",
-        "how": "over seeds and starts (t)" if S.several_seeds(first) or S.several_seeds(last) else "over starts (t)",
+        "how": "over seeds and starts (t)" if by_seed else "over starts (t)",
         "verdict": NO_SPREAD if not found.varies else "a - b changes" if seen else "changes are not distinguishable",
     }  # fmt: skip
 

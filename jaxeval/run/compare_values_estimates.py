@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxeval.run import compare_seeds as S
+from jaxeval.run import compare_seeds
 from jaxeval.run.compare_cells import Cell, Runs
 from jaxeval.stats.bootstrap import bootstrap, stratified
 from jaxeval.stats.estimate import Estimate, Status
@@ -59,7 +59,7 @@ def compared(
             "equivalence_p": None if margin is None else _known(_within(mean, margin)),
             "status": Status.of(mean.status).value,
         }  # fmt: skip
-        if S.several_seeds(cell) and len(a) and len(b):
+        if compare_seeds.several_seeds(cell) and len(a) and len(b):
             row |= _over_seeds(cell, level, margin)
         out.append(row)
     return out
@@ -113,12 +113,12 @@ def _effect(effect: Effect, name: str) -> Row:
 
 def _over_seeds(cell: Cell, level: float, margin: float | None) -> Row:
     """What replaces interval and tests where several training seeds ran: a start enters more than once."""
-    varied = S.varied_means(S.cell_parts(cell))
+    varied = compare_seeds.varied_means(compare_seeds.cell_strata(cell))
     low, high = varied.interval(level, math.inf)
     row: Row = {
         "low": low, "high": high, "interval": "seeds and starts (t)", "df": None, "p": None, "test": None,
         "rank_p": None, "rank_test": None, "effect_low": None, "effect_high": None,
-        "seeds_n": max(len(seeds) for seeds in S.seeds_of(cell)), "equivalence_p": None,
+        "seeds_n": max(len(seeds) for seeds in compare_seeds.seeds_of(cell)), "equivalence_p": None,
     }  # fmt: skip
     if not varied.varies:
         return row | {"status": Status.CONSTANT.value}
@@ -206,9 +206,11 @@ def _bootstraps(
     A mean of the drawn is a sum of weights times values less their mean, over n. Cells of one size share their draws.
     """
     out: list[tuple[float | None, float | None]] = [(None, None)] * len(cells)
-    several = [k for k, c in enumerate(cells) if S.several_seeds(c) and c.a.rows and c.b.rows]
+    several = [k for k, c in enumerate(cells) if compare_seeds.several_seeds(c) and c.a.rows and c.b.rows]
     if crossed := [k for k in several if cells[k].paired]:
-        wide = S.crossed_bootstrap([cells[k] for k in crossed], level=level, resamples_n=resamples_n, seed=seed)
+        wide = compare_seeds.crossed_bootstrap(
+            [cells[k] for k in crossed], level=level, resamples_n=resamples_n, seed=seed
+        )
         out = [dict(zip(crossed, wide, strict=True)).get(k, drawn) for k, drawn in enumerate(out)]
     parts: dict[int, list[np.ndarray]] = {}
     for k, cell in enumerate(cells):

@@ -107,14 +107,8 @@ def convert(
         made.actions += write_lerobot(out, list(_counted(episodes, made)), fps=fps, task=task)
     elif to == "training":
         demonstrations, layout = _counted(shown(episodes, made.left_out), made), layout_of(source.parts)
-        write_training(
-            out,
-            demonstrations,
-            task=name,
-            layout=layout,
-            about={"source_hash": source.hash},
-            overwrite=overwrite,
-        )
+        about = {"source_hash": source.hash}
+        write_training(out, demonstrations, task=name, layout=layout, about=about, overwrite=overwrite)
     else:
         with atomic_folder(out, replace=overwrite) as folder:
             for e in _counted(episodes, made):

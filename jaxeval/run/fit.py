@@ -26,7 +26,7 @@ from jaxeval.types import Episode, EpisodeBatch, Pair, Reference, TaskSpec, pad_
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A reference, the demonstrations it rests on, and what was said on the way."""
+    """A reference, the demonstrations it was learned from, and notes on what was noticed."""
 
     reference: Reference
     used: tuple[Episode, ...]
@@ -35,7 +35,7 @@ class Fit:
 
 
 def spec_bodies(spec: TaskSpec, present: Sequence[str]) -> tuple[str, ...]:
-    """Bodies of the spec that an episode has, in the spec's order: what is padded and moved to the device."""
+    """Bodies of the spec that an episode has, in the spec's order; only these go into batches."""
     return tuple(b.name for b in spec.bodies if b.name in present)
 
 
@@ -217,7 +217,7 @@ def fit_source(
 
 
 def provenance(made: Fit, source: Source, configuration: Any) -> dict[str, Any]:
-    """What is kept beside a reference: version, configuration, commit, the demonstrations' hash, what was left out."""
+    """The ``about`` of a reference's file: version, configuration, commit, the demonstrations' hash, ids left out."""
     return {
         "jaxeval": version("jaxeval"),
         "configuration": configuration,

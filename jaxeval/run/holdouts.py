@@ -164,7 +164,7 @@ def _slopes(x: Any, won: Any, valid: Any, *, level: Any) -> Any:
 
 
 def listed(value: Any) -> list[Any] | None:
-    """A list as it is, one name or number as a list of it; None stays.
+    """A list unchanged, one name or number as a list of one; None stays None.
 
     >>> listed("Q"), listed(["Q"]), listed(None)
     (['Q'], ['Q'], None)

@@ -40,7 +40,7 @@ def fit(
 
 
 def load_reference(path: str | Path) -> Reference:
-    """The reference that `jaxeval fit` or `save_reference` wrote, with its notes. InputError says what is wrong."""
+    """The reference that `jaxeval fit` or `save_reference` wrote, with its notes; InputError where there is none."""
     reference, about = read_reference(path)
     left_out = (f"left out: {name}: {why}" for name, why in about.get("left_out", ()))
     return dataclasses.replace(reference, notes=Notes((*left_out, *about.get("notes", ()))))

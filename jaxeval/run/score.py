@@ -171,8 +171,8 @@ def _write(folder: Path, scores: Scores, about: dict[str, Any]) -> None:
         plain = {frozenset((str,)): pa.string(), frozenset((bool,)): pa.bool_(), frozenset((int,)): pa.int64()}
         return pa.array(values, plain.get(frozenset(known), pa.float64()))
 
-    with replacing(folder / SCORES) as part:
-        pq.write_table(pa.table({k: array(k, v) for k, v in scores.columns.items()}), part, compression="zstd")
+    with replacing(folder / SCORES) as unfinished:
+        pq.write_table(pa.table({k: array(k, v) for k, v in scores.columns.items()}), unfinished, compression="zstd")
     write_text(folder / ABOUT, json.dumps(about, indent=1) + "\n")
 
 

@@ -65,7 +65,7 @@ STAGED = ("stages", "grasp")
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of episodes as columns (row order of the source), and what was said on the way."""
+    """Scores of episodes as columns (one entry an episode, in the source's order), with notes and refused files."""
 
     columns: dict[str, list[Any]]
     skipped_pairs: tuple[str, ...] = ()
@@ -548,8 +548,8 @@ class _FrameWriters:
         del columns[""]
         table = pa.table({k: pa.array(v, from_pandas=v.dtype.kind == "f") for k, v in columns.items()})
         if file not in self.open:
-            part = self.files.enter_context(replacing(self.folder / file))
-            self.open[file] = pq.ParquetWriter(part, table.schema, compression="zstd")
+            unfinished = self.files.enter_context(replacing(self.folder / file))
+            self.open[file] = pq.ParquetWriter(unfinished, table.schema, compression="zstd")
         self.open[file].write_table(table)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:

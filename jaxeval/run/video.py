@@ -123,7 +123,7 @@ class Story:
         speed = "" if self.episode.speed is None else f"speed {self.episode.speed:g}"
         number = "" if self.episode.seed is None else f"episode {self.episode.seed}"
         parts = (self.task.name, Path(self.embodiment).stem, self.policy, speed, number)
-        return ", ".join(part for part in parts if part)
+        return ", ".join(phrase for phrase in parts if phrase)
 
     @cached_property
     def phase(self) -> Int[np.ndarray, " T"]:

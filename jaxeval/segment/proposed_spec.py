@@ -46,7 +46,7 @@ FAR_S = 0.5
 
 @dataclass(frozen=True)
 class Proposal:
-    """A spec from demonstrations, and how well it says what was found in them.
+    """A task spec made from demonstrations, and how well it finds the boundaries that were seen in them.
 
     ``points``: the change-points, one a sub-task; ``found`` [K, P]: their frames, -1 for none; ``ends`` [K, P]: frames
     at which the sub-tasks' predicates hold, T (the padded length) when never. ``episodes``: which demonstrations.

@@ -113,7 +113,7 @@ _NEEDS = {
 
 
 def prompt() -> str:
-    """What the model is told of every task: the form of the answer, the vocabulary, one example."""
+    """Instructions to the language model, the same for every task: form of the answer, vocabulary, an example."""
     kinds = []
     for kind, function in PREDICATES.items():
         meaning = (function.__doc__ or "").strip().splitlines()[0].replace("``", "")
@@ -301,7 +301,7 @@ class _Service:
         message = choices[0].get("message") if isinstance(choices[0], dict) else None
         content = message.get("content") if isinstance(message, dict) else None
         if isinstance(content, list):  # content in parts
-            content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+            content = "".join(str(block.get("text", "")) for block in content if isinstance(block, dict))
         if not isinstance(content, str) or not content.strip():
             raise self.fail("a first choice without text", "the task spec as text", "try another model")
         return content

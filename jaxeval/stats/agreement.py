@@ -390,8 +390,8 @@ def _f_tail(t: Array, d1: Array, d2: Array) -> tuple[Array, Array]:
     mass = jnp.where(x < u, binomial_pmf(a, a + b, x), binomial_pmf(b, a + b, u))
     swapped = u > (b + 1) / (a + b + 2)
     share = mass * jnp.where(swapped, b, a) / (a + b)
-    part = share * _continued_fraction(*(jnp.where(swapped, m, n) for m, n in ((x, u), (a, b), (b, a))))
-    return jnp.where(swapped, 1 - part, part), mass * a * b / (a + b)
+    tail = share * _continued_fraction(*(jnp.where(swapped, m, n) for m, n in ((x, u), (a, b), (b, a))))
+    return jnp.where(swapped, 1 - tail, tail), mass * a * b / (a + b)
 
 
 def _continued_fraction(x: Array, a: Array, b: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The bootstrap: how a statistic would vary had other observations been drawn, told by drawing from those that were.
+"""The bootstrap: how a statistic would vary had other observations been drawn, estimated by resampling those at hand.
 
 A resample is a vector of integer weights (how often each observation was drawn), never a gather of indices. Resample r
 depends on the key and on r alone (for pairs, on the number of resamples too): the same key gives the same weights on

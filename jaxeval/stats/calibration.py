@@ -239,7 +239,7 @@ def brier(probability: Column, success: Truth, valid: Truth | None = None) -> Sc
 
 
 def brier_base_rate(success: Truth, valid: Truth | None = None, *, base_rate: Scalar) -> Score:
-    """`brier` of predicting one rate for every row, the rate of the rows that the other predictions were fitted on.
+    """`brier` of one rate predicted for every row: the success rate of the rows that a model would be fitted on.
 
     = s (1 - base_rate)^2 + (1 - s) base_rate^2, s the share of successes here.
 

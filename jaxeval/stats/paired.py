@@ -127,7 +127,7 @@ def mcnemar_exact(counts: PairCounts) -> Test:
 
 
 def mcnemar_mid_p(counts: PairCounts) -> Test:
-    """`mcnemar_exact` with half the weight on what was observed: p = 2 P(X <= k) - P(X = k).
+    """`mcnemar_exact` with half the weight on the observed count: p = 2 P(X <= k) - P(X = k).
 
     Closer to the size asked for: over the cases of Fagerland et al. it never exceeded it, but that is no theorem.
     NO_DISCORDANT (a warning): p = 1. Undefined: as `mcnemar_exact`.

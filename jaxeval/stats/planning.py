@@ -69,7 +69,8 @@ def episodes_for_difference(p_a: Scalar, p_b: Scalar, *, power: Scalar = 0.8, le
 
 
 def pairs_for_difference(p_a_only: Scalar, p_b_only: Scalar, *, power: Scalar = 0.8, level: Scalar = 0.95) -> Plan:
-    """Matched pairs for two policies on the same starts to be told apart with probability ``power`` by `paired.tango`.
+    """Matched pairs with which `paired.tango` finds a difference of two policies on the same starts, with probability
+    ``power``.
 
     ``p_a_only``, ``p_b_only``: expected shares of the pairs in which a alone, b alone succeeds.
     n = ((z_level sqrt(s) + z_power sqrt(s - d²)) / d)²,  s = p_a_only + p_b_only,  d = p_a_only - p_b_only, rounded up;

@@ -29,7 +29,7 @@ class Effect(NamedTuple):
 
 
 def differences(a: Num[np.ndarray, " N"], b: Num[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """a - b of matched pairs in float64, with what is one but for rounding made one.
+    """a - b of matched pairs in float64; differences that are equal but for rounding are made equal.
 
     0.3 - 0.2 and 0.2 - 0.1 differ in the last place, and 1e9 + 0.3 - 1e9 in the tenth: as ranks these are no ties, and
     as a spread they would make any constant difference certain. Sizes |a - b| whose neighbours lie within ROUNDING

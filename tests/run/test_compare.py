@@ -22,7 +22,7 @@ from jaxeval.io.records import Records
 from jaxeval.report.comparison import Comparison, printed, write_comparison
 from jaxeval.run.compare import Settings, compare
 from jaxeval.run.compare_estimates import multiplier, unpaired_p
-from jaxeval.run.compare_seeds import Part, varied
+from jaxeval.run.compare_seeds import Stratum, varied
 from jaxeval.run.plan import plan
 from jaxeval.stats.estimate import PairCounts
 from jaxeval.stats.paired import equivalence, pooled_difference
@@ -243,7 +243,7 @@ def test_three_training_seeds_of_equals_are_seldom_told_apart(sd: float, a_has_s
         a = generator.random((len(of_a), n)) < of_a
         won = a.astype(int) - b.astype(int)
         seeds, starts = np.divmod(np.arange(seeds_n * n), n)
-        low, high = varied([Part(won.ravel(), seeds.tolist(), starts.tolist(), 1.0, True)]).interval(0.95)
+        low, high = varied([Stratum(won.ravel(), seeds.tolist(), starts.tolist(), 1.0, True)]).interval(0.95)
         told.append(low > 0 or high < 0)
         m = int((won != 0).sum())
         counted.append(binomtest(int((won == 1).sum()), m).pvalue <= 0.05)

@@ -19,7 +19,7 @@ from jaxeval.io.errors import InputError
 from jaxeval.io.records import Records
 from jaxeval.report.comparison_values import ValueComparison, printed, write_value_comparison
 from jaxeval.run.compare import Settings, compare
-from jaxeval.run.compare_seeds import Part, varied_means
+from jaxeval.run.compare_seeds import Stratum, varied_means
 
 QUICK = Settings(resamples_n=1000)
 RNG = np.random.default_rng(11)
@@ -214,7 +214,7 @@ def test_what_cannot_be_asked_is_one_sentence(more: dict[str, Any], sentence: st
 
 
 def test_one_seed_and_pairs_give_the_paired_interval() -> None:
-    told = varied_means([Part(A - B, ["s"] * 12, list(range(12)), 1.0, True)])
+    told = varied_means([Stratum(A - B, ["s"] * 12, list(range(12)), 1.0, True)])
     assert told.interval(0.95, math.inf) == pytest.approx(tuple(scipy.stats.ttest_rel(A, B).confidence_interval(0.95)))
     assert told.p() == pytest.approx(scipy.stats.ttest_rel(A, B).pvalue, rel=1e-6)
 
@@ -236,8 +236,10 @@ def test_equals_are_rarely_called_different_over_seeds() -> None:
         for _ in range(n):
             of_seed, of_start = rng.normal(size=seeds_n), rng.normal(size=30)
             x = (of_seed[:, None] + of_start + rng.normal(size=(seeds_n, 30))).ravel()
-            part = Part(x, np.repeat(range(seeds_n), 30).tolist(), np.tile(range(30), seeds_n).tolist(), 1.0, True)
-            low, high = varied_means([part]).interval(0.95, math.inf)
+            stratum = Stratum(
+                x, np.repeat(range(seeds_n), 30).tolist(), np.tile(range(30), seeds_n).tolist(), 1.0, True
+            )
+            low, high = varied_means([stratum]).interval(0.95, math.inf)
             seen[seeds_n] += low > 0 or high < 0
     assert all(count / n < 0.07 for count in seen.values()), seen
 

@@ -1,1 +1,1 @@
-"""Other people's files, one module a format: each turns what it holds into Episodes, and says what is doubtful."""
+"""Readers of other people's files, one module a format: each returns Episodes, and findings about doubtful contents."""

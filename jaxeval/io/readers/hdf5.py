@@ -1,4 +1,4 @@
-"""What every HDF5 reader needs: opening (truncated files too), arrays that are there, one sentence for what is not.
+"""Shared by all HDF5 readers: opening (truncated files too), reading arrays, one sentence for an array that is missing.
 
 A file that ends early is read as far as its data sets lie whole before its end. Whatever HDF5 raises on damaged bytes
 becomes an InputError that names file and key.
@@ -140,9 +140,9 @@ class Node:
 
     def _find(self, key: str) -> Any | None:
         node = self.handle
-        for part in filter(None, key.split("/")):
+        for name in filter(None, key.split("/")):
             try:
-                node = node[part] if hasattr(node, "keys") and part in node else None
+                node = node[name] if hasattr(node, "keys") and name in node else None
             except DAMAGE as error:
                 self._refuse(key, error)
             if node is None:
@@ -203,7 +203,7 @@ def read_each(
 
 
 def measured(values: Any) -> np.ndarray:
-    """The numbers in float64; what is no measurement (infinite, or beyond `BEYOND`) becomes NaN."""
+    """The numbers in float64; those that cannot be measurements (infinite, or beyond `BEYOND`) become NaN."""
     with np.errstate(invalid="ignore"):
         numbers = np.asarray(values, np.float64)
         return np.where(np.abs(numbers) < BEYOND, numbers, np.nan)
@@ -257,7 +257,7 @@ def holds(path: Path, test: Callable[[Node], bool]) -> bool:
 
 
 def refuse_hdf5(path: str | Path) -> NoReturn:
-    """Say in one sentence why an HDF5 file (or what is named so) is of no known kind.
+    """Raise InputError that says why an HDF5 file (or a file with that suffix) is of no known format.
 
     Raises:
         InputError: always.

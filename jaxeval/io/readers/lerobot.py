@@ -21,7 +21,7 @@ from jaxeval.io.readers.lerobot_names import NAME_FINDINGS, Roles, roles_of
 from jaxeval.io.readers.recordings import DERIVED
 from jaxeval.io.readers.scene import SCENE_FINDINGS, same_scene, start_hash
 from jaxeval.robots import Robot
-from jaxeval.types import Episode, Finding
+from jaxeval.types import IDENTITY_POSE, Episode, Finding
 
 SAME_RATE = 0.01
 """Median step and 1 / fps may differ by this share."""
@@ -49,7 +49,7 @@ def is_lerobot(path: str | Path) -> bool:
 
 
 def read_lerobot(path: str | Path, *, robot: Robot | None = None) -> tuple[list[Episode], list[Finding]]:
-    """Episodes of one data set by their numbers, and what is doubtful about it.
+    """Episodes of one data set in the order of their numbers, and findings about it.
 
     Without any pose among the features the episodes hold no body and their joints alone. With `robot`, ``tcp`` is
     computed from joints of the robot's names, in radians and with the base at the world's origin.
@@ -150,7 +150,7 @@ def _tcp(frames: Frames, robot: Robot, roles: Roles, joints: np.ndarray | None) 
             f"{', '.join(robot.joint_names)}; rename them in info.json or give the robot they belong to"
         )
     q = joints[:, [roles.joint_names.index(name) for name in robot.joint_names]]
-    return tip_poses(robot, q, np.tile([1.0, 0, 0, 0, 0, 0, 0], (len(q), 1)))
+    return tip_poses(robot, q, np.tile(IDENTITY_POSE, (len(q), 1)))
 
 
 def _actions(frames: Frames, roles: Roles) -> np.ndarray | None:

@@ -55,7 +55,7 @@ def names_of(feature: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Names of a feature's entries, of a list, ``{"axes": [...]}`` or ``{"motors": [...]}``; None if there are none."""
     names = feature.get("names")
     if isinstance(names, Mapping):
-        names = [n for part in names.values() if isinstance(part, list) for n in part]
+        names = [n for values in names.values() if isinstance(values, list) for n in values]
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
         return None
     shape = feature.get("shape")

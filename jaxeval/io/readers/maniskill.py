@@ -58,7 +58,7 @@ def is_maniskill(path: str | Path) -> bool:
 
 
 def read_maniskill(path: str | Path) -> tuple[list[Episode], list[Finding]]:
-    """Episodes of one trajectory file in the order of their numbers, and what is doubtful about the file.
+    """Episodes of one trajectory file in the order of their numbers, and findings about the file.
 
     Bodies are the actors, ``table`` for ``table-workspace``, ``tcp``, and, where observations hold them, ``peg_head``
     and ``box_hole``. A truncated file is read as far as whole episodes go.

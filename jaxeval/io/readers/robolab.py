@@ -53,7 +53,7 @@ def is_robolab(path: str | Path) -> bool:
 
 
 def read_robolab(path: str | Path, *, control_freq_hz: float | None = None) -> tuple[list[Episode], list[Finding]]:
-    """Episodes of one run by their numbers, and what is doubtful. `control_freq_hz` overrides the recorded step.
+    """Episodes of one run in the order of their numbers, and findings. `control_freq_hz` overrides the recorded step.
 
     Raises:
         InputError: no such file, a Git-LFS pointer, not HDF5, no ``data/demo_0``, no step time, or no readable episode.

@@ -83,7 +83,9 @@ def has_scene_states(root: Node) -> bool:
 
 
 def read_robomimic(path: str | Path, *, filter_key: str | None = None) -> tuple[list[Episode], list[Finding]]:
-    """Demonstrations of one file by their numbers, and what is doubtful; with `filter_key` those of ``mask/KEY`` alone.
+    """Demonstrations of one file in the order of their numbers, and findings.
+
+    With `filter_key`, only those of ``mask/KEY``.
 
     Raises:
         InputError: no such file, a Git-LFS pointer, not HDF5, no ``data/demo_0``, no such filter key, or no

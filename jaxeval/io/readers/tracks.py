@@ -16,7 +16,7 @@ from jaxeval.types import Finding
 
 Stamps = Int[np.ndarray, " n"]
 MAX_GAP_N = 5
-"""Between two samples further apart than so many median steps of a track, nothing is interpolated."""
+"""Between two samples more than this many median steps of a track apart, nothing is interpolated."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ def seconds_from(stamps_ns: Stamps, start_ns: int) -> Float[np.ndarray, " n"]:
 
 
 def recordings_of(track: Track, *, where: str) -> tuple[list[Track], list[Finding]]:
-    """The track's rows in order, one track a recording where its stamps step back for good, and what was done.
+    """The track's rows in order, one track a recording where its stamps step back for good, and findings about
+    what was changed.
 
     Raises:
         InputError: the stamps are in no order at all.

@@ -1,4 +1,4 @@
-"""Evaluation records of what is in memory: scores, data frames, columns; read as the columns of a file are."""
+"""Evaluation records from memory: scores, data frames or columns, read as the columns of a file are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs of two policies began alike: a join on the start's id, verified by what is known of the start itself."""
+"""Which runs of two policies began alike: a join on the start's id, verified by the recorded start itself."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ Where = str | Path | Sequence[str | Path] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Records:
-    """Rows of every file, and what was said on the way. ``places``: file and line of each row.
+    """Evaluation records, one row a run, with notes and refused rows. ``places``: file and line of each row.
 
     ``refused`` says which rows and files were left out and why: of many rows with one fault in one column of a file the
     first few, and a count. ``notes`` are what a reader of a result must know.

@@ -1,4 +1,4 @@
-"""Configurations that stores keep in meta.json: what several agree in, and what was asked for over several calls."""
+"""Configurations that stores keep in meta.json: keys in which several agree, settings gathered over several calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NONE: Any = object()
 def agreed(
     configurations: Sequence[tuple[Path, Mapping[str, Any]]], *, within: str = ""
 ) -> tuple[Configuration, list[Finding]]:
-    """What the configurations of several sources agree in, and a finding for every key in which they do not.
+    """Keys and values in which the configurations of several sources agree, and a finding for every key that differs.
 
     ``configurations``: the path and the configuration of each, empty for a file that has none. Dictionaries agree
     key by key.

@@ -19,7 +19,7 @@ More = tuple[tuple[str, int], ...]
 
 
 def mask_columns(bodies: Sequence[str], version: int) -> tuple[str, ...]:
-    """Columns that say what is valid: of the frame, then (from format 2 on) of each body."""
+    """Names of the mask columns: that of the frame, then (from format 2 on) those of each body."""
     return ("valid",) if version == 1 else ("frame_valid", *(f"valid.{b}" for b in bodies))
 
 

@@ -418,16 +418,16 @@ def atomic_folder(path: Path, *, replace: bool) -> Iterator[Path]:
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Parquet file at `path`, by rename, so that a reader sees the old one or the new one."""
-    with replacing(path) as part:
-        pq.write_table(table, part, compression="zstd")
-        _sync(part)
+    with replacing(path) as unfinished:
+        pq.write_table(table, unfinished, compression="zstd")
+        _sync(unfinished)
 
 
 def write_meta(path: Path, meta: dict[str, Any]) -> None:
     """``meta.json`` at `path`, by rename."""
-    with replacing(path) as part:
-        part.write_text(json.dumps(meta, indent=1) + "\n")
-        _sync(part)
+    with replacing(path) as unfinished:
+        unfinished.write_text(json.dumps(meta, indent=1) + "\n")
+        _sync(unfinished)
 
 
 def _sync(path: Path) -> None:

@@ -19,7 +19,7 @@ LONGEST = 1_000_000
 
 @dataclass(frozen=True)
 class Gridded:
-    """The frames of an episode at k / fps; what is not valid was not measured and holds numbers all the same."""
+    """An episode's frames at times k / fps. Frames that are not valid were not measured, but hold finite numbers."""
 
     frame_valid: Bool[np.ndarray, " n"]
     valid: Bool[np.ndarray, "n N"]

@@ -52,7 +52,7 @@ def write_lerobot(
     robot_type: str = "unknown",
     task: str | None = None,
 ) -> list[Finding]:
-    """Write a new data set at `path`, all or nothing, and return what is lost or changed.
+    """Write a new data set at `path`, all or nothing, and return a finding for everything that is lost or changed.
 
     Without `fps` it is one over the median time step of all episodes. `task` replaces the episodes' own. Features are
     ``observation.pose.NAME`` (x, y, z, qx, qy, qz, qw; metres, world frame), ``observation.gripper_width``,

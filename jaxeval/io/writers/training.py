@@ -1,4 +1,4 @@
-"""Demonstrations for learners: pairs of what was seen and what was then done, flat, in one ``.npz`` file.
+"""Demonstrations for learners: pairs of an observation and the action that followed it, flat, in one ``.npz`` file.
 
 Arrays of the file: pairs of all episodes one after another, none padded (N pairs of E episodes).
 
@@ -53,7 +53,7 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError
 
 
 class TrainingPairs(NamedTuple):
-    """Of one episode: row t is what was seen at frame t and the action on it, which led to frame t + 1."""
+    """Pairs of one episode: row t is the observation at frame t and the action that led from it to frame t + 1."""
 
     observation: Float[np.ndarray, "T-1 O"]
     action: Float[np.ndarray, "T-1 A"]
@@ -135,7 +135,7 @@ class TrainingSet:
 
 
 def training_pairs(episode: Episode) -> TrainingPairs:
-    """What was seen at every frame but the last, and what was done on it.
+    """The observation at every frame but the last, and the action taken there.
 
     ``Episode.actions`` has in row t what led to frame t, so the pair of frame t has ``observation[t]`` and
     ``actions[t + 1]``. Speeds and phases come along where they are known.
@@ -214,7 +214,7 @@ def layout_of(stores: Sequence[Any]) -> dict[str, slice]:
 def export_training(
     store: Store, out: str | Path, *, failures: bool = False, overwrite: bool = False
 ) -> tuple[TrainingSet, list[tuple[str, str]]]:
-    """Write a store's demonstrations to ``out``; what was written, and which episodes were left out and why.
+    """Write a store's demonstrations to ``out``; returns what was written, and (id, reason) of the episodes left out.
 
     With ``failures``, episodes that did not succeed are written too.
 
@@ -236,7 +236,7 @@ def write_training(
     about: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> TrainingSet:
-    """Write the pairs of all ``episodes`` to ``out``, all or nothing; ``about`` is kept in its JSON as it is.
+    """Write the pairs of all ``episodes`` to ``out``, all or nothing; ``about`` is kept in its JSON.
 
     Raises:
         InputError: no episode, episodes of different widths, one that ``training_pairs`` refuses, a layout that does
@@ -285,7 +285,7 @@ def write_training(
         **(about or {}),
         "hash": _hash(arrays),
     }
-    with replacing(out) as part, open(part, "wb") as file:
+    with replacing(out) as unfinished, open(unfinished, "wb") as file:
         np.savez(file, meta=np.array(json.dumps(meta)), **arrays)  # pyright: ignore[reportArgumentType]
     return _set(arrays, meta)
 

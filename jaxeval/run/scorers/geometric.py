@@ -50,7 +50,7 @@ def _fold() -> Callable[..., Tables]:
 
 
 def needs(recorded: Recorded, params: G.GeometricParams) -> Needs:
-    """The bodies of the reference's pairs that there are; what is missing stands in the notes."""
+    """Asks for the bodies of the reference's pairs that the source has; notes name those that it lacks."""
     reference = recorded.reference
     if reference is None:
         return Needs(reference=True)

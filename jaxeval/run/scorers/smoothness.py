@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxeval.metrics import smoothness as S
+from jaxeval.metrics import smoothness
 from jaxeval.metrics.registry import FRAME, Column, Context, Measured, Metric, Needs, Recorded, Told
 from jaxeval.types import STATIC, EpisodeBatch, InputError, pytree
 
@@ -20,7 +20,7 @@ CHUNK_N = 16
 
 
 @pytree
-class SmoothnessSetting(S.SmoothnessParams):
+class SmoothnessSetting(smoothness.SmoothnessParams):
     """SmoothnessParams, and the ``body`` whose motion is measured (None: the gripper's)."""
 
     body: str | None = field(default=None, metadata=STATIC)
@@ -56,10 +56,10 @@ def measure(batch: EpisodeBatch, context: Context, params: SmoothnessSetting) ->
         labels = jnp.where(bins >= 0, bins // reference.bins_n, -1).astype(jnp.int32)
     rows = (poses, jnp.asarray(batch.time_s), jnp.asarray(batch.valid)[:, :, 0], labels)
 
-    def one(row: tuple[Any, Any, Any, Any]) -> tuple[S.MotionQuality, Any]:
+    def one(row: tuple[Any, Any, Any, Any]) -> tuple[smoothness.MotionQuality, Any]:
         poses, time_s, valid, labels = row
-        quality = S.motion_quality(poses, time_s, valid, labels, params=params, sub_tasks_n=sub_tasks_n)
-        return quality, S.speed_of(poses[:, 4:], time_s, valid)
+        quality = smoothness.motion_quality(poses, time_s, valid, labels, params=params, sub_tasks_n=sub_tasks_n)
+        return quality, smoothness.speed_of(poses[:, 4:], time_s, valid)
 
     # a few episodes at a time, so that their spectra stay in a CPU's cache
     n = len(poses)
@@ -98,7 +98,9 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
 def _column(name: str, unit: str, meaning: str, short: str, *, of: str = "") -> Column:
     where = ", within this sub-task" if of else ""
     if name.endswith("status"):
-        return Column(f"smoothness.{name}{of}", "status", meaning=meaning + where, sentences=S.STATUS_SENTENCES)
+        return Column(
+            f"smoothness.{name}{of}", "status", meaning=meaning + where, sentences=smoothness.STATUS_SENTENCES
+        )
     better = "higher" if name.endswith("sparc") else "lower"
     short = "" if of else short
     return Column(f"smoothness.{name}{of}", unit=unit, direction=better, meaning=meaning + where, short=short)
