@@ -25,8 +25,9 @@ import numpy as np
 from record import arguments, row, write
 from scipy.spatial import ConvexHull, QhullError
 
-from jaxeval.metrics.grasp import STATUS_CLOSURE, grasp_margins
+from jaxeval.metrics.grasp import grasp_margins
 from jaxeval.metrics.grasp_host import cone_wrenches, exact_margin, min_weight
+from jaxeval.metrics.status import Status
 
 HALF_M = np.array([0.04, 0.0275, 0.02])
 CONTACTS, EDGES_N, FRICTION, TORQUE_LENGTH_M = (3, 4, 5), 8, 0.5, 1.0
@@ -86,9 +87,9 @@ def agreement(wrenches: list[np.ndarray], found: Any) -> list[dict[str, Any]]:
     np.testing.assert_array_equal(np.sign(margin), np.sign(theirs))
     touching = theirs == 0
     off = np.abs(margin / np.where(touching, 1.0, theirs) - np.where(touching, 0.0, 1.0))
-    closure = status == STATUS_CLOSURE
+    closure = status == Status.CLOSURE
     np.testing.assert_allclose(
-        np.asarray(found.min_weight)[closure], [e.min_weight for e in exact if e.status == STATUS_CLOSURE], rtol=1e-3
+        np.asarray(found.min_weight)[closure], [e.min_weight for e in exact if e.status == Status.CLOSURE], rtol=1e-3
     )
     peers = np.array([qhull_margin(W) for W, c in zip(wrenches, closure, strict=True) if c])
     np.testing.assert_allclose(peers, np.where(np.isnan(peers), np.nan, theirs[closure]), rtol=1e-6)

@@ -20,14 +20,13 @@ from record import Record, arguments, keep_compiled_code, of_mean
 
 from jaxeval.io import bundled
 from jaxeval.metrics.smoothness import (
-    STATUS_OK,
-    STATUS_SENTENCES,
     SmoothnessParams,
     noise_floor,
     sparc_batch,
     sparc_settings,
     speed_of,
 )
+from jaxeval.metrics.status import Status
 from jaxeval.report.figures import OKABE_ITO
 from jaxeval.types import pad_episodes
 
@@ -113,8 +112,8 @@ def floor_of(key, positions, time_s, valid, sigma_m, draws_n: int):
 def value(positions: np.ndarray, time_s: np.ndarray, *, by_steps: bool = False) -> float:
     """SPARC of one motion; SystemExit with its status if there is none."""
     found = sparcs(*(x[None] for x in padded(positions, time_s)), by_steps=by_steps)
-    if int(found.status[0]) != STATUS_OK:
-        raise SystemExit(f"SPARC of {len(time_s)} frames: {STATUS_SENTENCES[int(found.status[0])]}")
+    if int(found.status[0]) != Status.OK:
+        raise SystemExit(f"SPARC of {len(time_s)} frames: {Status(int(found.status[0])).sentence}")
     return float(found.value[0])
 
 
@@ -182,8 +181,8 @@ def rates(record: Record, draws_n: int) -> dict[float, np.ndarray]:
                 note = f"central differences; spread of single draws {v.std():.2f}"
                 record.add(f"reach {what} at {rate_hz} Hz", v.mean(), interval=of_mean(v), n=v.size, note=note)
             elif sigma_mm == 0:
-                share = np.mean(np.asarray(found.status) != STATUS_OK)
-                note = f"share without a value: {STATUS_SENTENCES[int(found.status[0])]}"
+                share = np.mean(np.asarray(found.status) != Status.OK)
+                note = f"share without a value: {Status(int(found.status[0])).sentence}"
                 record.add(f"reach refused at {rate_hz} Hz", float(share), n=v.size, note=note)
         out[sigma_mm] = np.stack(values)
     return out
@@ -250,10 +249,10 @@ def demonstrations(record: Record, episodes_n: int, draws_n: int) -> None:
     parts = {}
     for k, name in enumerate(runs[0].sub_task_names):
         found = sparcs(x, t, valid & jnp.asarray(label == k))
-        ok = np.asarray(found.status) == STATUS_OK
+        ok = np.asarray(found.status) == Status.OK
         parts[name] = np.asarray(found.value, float)[ok]
         if ok.any():
-            said = sorted({STATUS_SENTENCES[int(c)] for c in np.asarray(found.status)[~ok]})
+            said = sorted({Status(int(c)).sentence for c in np.asarray(found.status)[~ok]})
             note = f"only the frames that the script calls '{name}'"
             note += f"; {np.sum(~ok)} without a value: {', '.join(said)}" if said else ""
             mean = parts[name].mean()

@@ -23,7 +23,7 @@ from record import Record, arguments, keep_compiled_code, of_mean
 from jaxeval.io import InputError
 from jaxeval.io.smoothing import smoothed
 from jaxeval.metrics.fused import FusedQuality
-from jaxeval.metrics.geometric import STATUS_OK
+from jaxeval.metrics.status import Status
 from jaxeval.report.figures import OKABE_ITO
 from jaxeval.report.words import gate_words
 from jaxeval.sim.pose_noise import PoseNoise, add_noise
@@ -133,7 +133,7 @@ def under_noise(demonstrations: Demonstrations, reference: Reference) -> dict[st
 
 def scored(reference: Reference, quality: FusedQuality, n: int, *, start: int = 0) -> Scored:
     """Rows [start, start + n) of what a batch scored, but for those of which too little was seen to judge them."""
-    mine = start + np.flatnonzero(np.asarray(quality.status)[start : start + n] == STATUS_OK)
+    mine = start + np.flatnonzero(np.asarray(quality.status)[start : start + n] == Status.OK)
     cost = np.asarray(quality.pair_cost, float)[mine].mean(axis=0)
     code, index = np.asarray(quality.gate_code)[mine], np.asarray(quality.gate_index)[mine]
     words = [gate_words(reference, int(c), int(i)) for c, i in zip(code, index, strict=True)]

@@ -88,7 +88,7 @@ def read_task(task: str | Path) -> tuple[Any, str]:
         raise InputError(f"{path}: no such task spec; known tasks are {', '.join(task_names())}, or give a YAML path")
     with path.open() as f:
         try:
-            data = yaml.safe_load(f)
+            data = yaml.load(f, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except yaml.YAMLError as error:
             raise InputError(f"{path}: not YAML ({str(error).splitlines()[0]}); fix the file") from error
     return data, str(path)

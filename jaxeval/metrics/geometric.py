@@ -30,6 +30,7 @@ from jaxeval.metrics.pairs import PairGroup as PairGroup
 from jaxeval.metrics.pairs import over_pairs as over_pairs
 from jaxeval.metrics.pairs import pair_groups as pair_groups
 from jaxeval.metrics.pairs import scored_pairs as scored_pairs
+from jaxeval.metrics.status import Status
 from jaxeval.metrics.visibility import (
     WEIGHTINGS,
     ends_in,
@@ -45,14 +46,6 @@ from jaxeval.types import STATIC, Pair, Reference, TaskSpec, a_number, one_of, p
 PENALTIES = ("hinge", "squared", "saturating")
 
 GATE_OPEN, GATE_SUB_TASK, GATE_TERMINAL, GATE_SUCCESS = 0, 1, 2, 3
-STATUS_OK, STATUS_NO_VALID_FRAMES, STATUS_NOTHING_PINNED, STATUS_TRACKING, STATUS_INPUT = 0, 1, 2, 3, 4
-STATUS_SENTENCES = {
-    STATUS_OK: "ok",
-    STATUS_NO_VALID_FRAMES: "fewer than two valid frames",
-    STATUS_NOTHING_PINNED: "no pinned direction in any frame: nothing to judge",
-    STATUS_TRACKING: "insufficient tracking",
-    STATUS_INPUT: "bad input",
-}
 
 
 @pytree
@@ -121,7 +114,7 @@ class Constraints(NamedTuple):
 class GeometricQuality:
     """Q of one execution and every part of it.
 
-    ``q`` in [0, 1], higher is better; NaN only where ``status`` is not 0 (see STATUS_SENTENCES). ``gate_free`` is
+    ``q`` in [0, 1], higher is better; NaN only where ``status`` is not 0 (a Status). ``gate_free`` is
     exp(-mean cost), what a reward differentiates. ``gate_code``: 0 open, 1 sub-task ``gate_index`` never reached, 2
     terminal pose off in pair ``gate_index // 6``, direction ``gate_index % 6``, 3 the success flag is False. Costs are
     dimensionless, lower is better; pair costs add up to the mean frame cost, and so do direction costs (axis c of a
@@ -567,10 +560,10 @@ def summarise(
     sub_task_sum = jnp.sum(jnp.where(inside, frame_cost[None], 0.0), axis=1)
     sub_task_cost = sub_task_sum / jnp.maximum(in_sub_task, 1).astype(frame_cost.dtype)
     pinned = jnp.any(n > 0)
-    status = jnp.where(pinned, STATUS_OK, STATUS_NOTHING_PINNED)
-    status = jnp.where(pinned & (jnp.sum(judged) < 2), STATUS_NO_VALID_FRAMES, status)
-    status = jnp.where(enough, status, STATUS_TRACKING)
-    status = jnp.where(jnp.sum(frames) < 2, STATUS_NO_VALID_FRAMES, status)
+    status = jnp.where(pinned, Status.OK, Status.NOTHING_PINNED)
+    status = jnp.where(pinned & (jnp.sum(judged) < 2), Status.FEW_FRAMES, status)
+    status = jnp.where(enough, status, Status.TRACKING)
+    status = jnp.where(jnp.sum(frames) < 2, Status.FEW_FRAMES, status)
     # a relation breaks over a stretch, and a single frame may stand out for other reasons: the sub-task that cost most
     # in all, the relation that did most of it, the bin in which that one did, and there the frame in which it cost most
     worst_sub_task = jnp.argmax(sub_task_sum)
@@ -581,7 +574,7 @@ def summarise(
     bin_cost = jax.ops.segment_sum(its_cost, jnp.where(valid, bins, L), num_segments=L + 1)[:L]
     in_worst_bin = in_worst & (bins == jnp.argmax(bin_cost))
     worst_frame = jnp.argmax(jnp.where(in_worst_bin, its_cost, -1.0))
-    ok = status == STATUS_OK
+    ok = status == Status.OK
     return Summary(
         q=jnp.where(ok, jnp.where(gate_code == GATE_OPEN, gate_free, 0.0), jnp.nan),
         gate_free=jnp.where(ok, gate_free, jnp.nan),

@@ -25,15 +25,9 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval.linalg import divisor, orthonormal, solve_lower, solve_lower_transposed
+from jaxeval.metrics.status import Status
 from jaxeval.types import pytree
 
-STATUS_CLOSURE, STATUS_NO_CLOSURE, STATUS_DEGENERATE, STATUS_INPUT = 0, 1, 2, 3
-STATUS_SENTENCES = {
-    STATUS_CLOSURE: "closure",
-    STATUS_NO_CLOSURE: "no closure",
-    STATUS_DEGENERATE: "degenerate: the wrenches span fewer than six directions, see rank",
-    STATUS_INPUT: "bad input: a valid contact is not finite, has no unit normal or no friction, or none is valid",
-}
 UNIT, UNIT_NORMAL = "unit", "unit normal"
 """Lengths of a cone's edges: all 1, or normal component 1 (the paper's and the better known of the two differ)."""
 NORMAL_OFF = 1e-3
@@ -123,8 +117,8 @@ def grasp_margin(W: Float[Array, "W 6"], valid: Bool[Array, " W"], *, starts_n: 
 
     >>> six = jnp.concatenate([jnp.eye(6), -jnp.eye(6)])
     >>> g = jax.jit(grasp_margin)(six, jnp.ones(12, bool))
-    >>> int(g.status), round(float(g.margin), 4), round(float(g.min_weight), 4)  # 1 / sqrt(6), 1 / 12
-    (0, 0.4082, 0.0833)
+    >>> Status(int(g.status)).sentence, round(float(g.margin), 4), round(float(g.min_weight), 4)  # 1 / sqrt(6), 1 / 12
+    ('closure', 0.4082, 0.0833)
     """
     finite = jnp.all(jnp.isfinite(W) | ~valid[:, None]) & jnp.any(valid)
     frozen = jax.lax.stop_gradient(jnp.where(valid[:, None] & finite, W, 0.0))
@@ -171,14 +165,14 @@ def grasp_margin(W: Float[Array, "W 6"], valid: Bool[Array, " W"], *, starts_n: 
 
     d = jnp.where(closure, towards, away)
     shares = jnp.where(closure, shares, jnp.where(outside < 0, outer_shares, 0.0))
-    status = jnp.where(closure, STATUS_CLOSURE, jnp.where(rank < 6, STATUS_DEGENERATE, STATUS_NO_CLOSURE))
+    status = jnp.where(closure, Status.CLOSURE, jnp.where(rank < 6, Status.DEGENERATE, Status.NO_CLOSURE))
     nan = jnp.asarray(jnp.nan, Q.dtype)
     return GraspMargin(
         margin=_sloped(jnp.where(finite, jnp.where(closure, inside, outside), nan), shares[:, None] * d[None], W),
         min_weight=_sloped(jnp.where(finite, weight, nan), weight_slope, W),
         direction=jnp.where(finite, d, nan),
         rank=jnp.where(finite, rank, 0),
-        status=jnp.where(finite, status, STATUS_INPUT),
+        status=jnp.where(finite, status, Status.BAD_CONTACT),
     )
 
 

@@ -15,13 +15,10 @@ from jaxtyping import Bool, Float, Int
 
 from jaxeval.metrics.grasp import (
     NORMAL_OFF,
-    STATUS_CLOSURE,
-    STATUS_DEGENERATE,
-    STATUS_INPUT,
-    STATUS_NO_CLOSURE,
     UNIT,
     UNIT_NORMAL,
 )
+from jaxeval.metrics.status import Status
 
 RANK_TOL, ZERO, FLAT = 1e-9, 1e-12, 1e-8
 WHOLE_N = 48
@@ -83,23 +80,23 @@ def exact_margin(W: Float[np.ndarray, "W 6"]) -> ExactMargin:
     five published grasps, to 1e-6 of their margins, volumes and min-weights.
 
     >>> g = exact_margin(np.concatenate([np.eye(6), -np.eye(6)]))
-    >>> g.status, round(g.margin, 6), round(g.min_weight, 6)
-    (0, 0.408248, 0.083333)
+    >>> Status(g.status).sentence, round(g.margin, 6), round(g.min_weight, 6)
+    ('closure', 0.408248, 0.083333)
     """
     W = np.asarray(W, float)
     if not (len(W) and np.isfinite(W).all()):
-        return ExactMargin(np.nan, np.nan, np.full(6, np.nan), 0, STATUS_INPUT)
+        return ExactMargin(np.nan, np.nan, np.full(6, np.nan), 0, Status.BAD_CONTACT)
     rank = wrench_rank(W)
     if rank == 6 and not _flat(W):  # a flat set of full rank leaves the origin outside
         facets, offsets = _near_facets(W)
         k = int(offsets.argmin())
         if offsets[k] > ZERO * np.abs(W).max():
-            return ExactMargin(float(offsets[k]), min_weight(W), facets[k], rank, STATUS_CLOSURE)
+            return ExactMargin(float(offsets[k]), min_weight(W), facets[k], rank, Status.CLOSURE)
     nearest = nearest_point(W)
     distance = float(np.linalg.norm(nearest))
     outside = distance > ZERO * np.abs(W).max()
     away = -nearest / distance if outside else np.zeros(6)
-    status = STATUS_NO_CLOSURE if rank == 6 else STATUS_DEGENERATE
+    status = Status.NO_CLOSURE if rank == 6 else Status.DEGENERATE
     return ExactMargin(-distance if outside else 0.0, min_weight(W), away, rank, status)
 
 

@@ -1,7 +1,7 @@
 """How the hand carried an object: motion of the object in the hand, use of the arm's speed, peak speeds of the hand.
 
 Written for one episode with its mask; the caller vmaps. The steps that bound a quantity (acquisition, first step of a
-phase) are those that ``stages.monitor`` found, -1 for never. NaN beside a status that says why (STATUS_SENTENCES).
+phase) are those that ``stages.monitor`` found, -1 for never. NaN beside a status that says why (a Status).
 """
 
 from __future__ import annotations
@@ -15,15 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxeval import se3
 from jaxeval.linalg import safe_norm
 from jaxeval.metrics.smoothness import angular_speed_of, speed_of
-
-STATUS_OK, STATUS_NO_GRASP, STATUS_NO_LIFT, STATUS_NO_LIMIT, STATUS_NO_MOTION = range(5)
-STATUS_SENTENCES = {
-    STATUS_OK: "ok",
-    STATUS_NO_GRASP: "the object was never acquired before the release",
-    STATUS_NO_LIFT: "no valid step from the lift on",
-    STATUS_NO_LIMIT: "no joint has a finite velocity limit",
-    STATUS_NO_MOTION: "no two successive valid steps from the lift on",
-}
+from jaxeval.metrics.status import Status
 
 
 def relative_motion(
@@ -83,22 +75,22 @@ def hand_motion(
 
     carried = valid & (acquired >= 0) & (step >= acquired) & ((release < 0) | (step < release))
     moved_m, turned_rad = relative_motion(hand, body, acquired)
-    slip_status = jnp.where(jnp.any(carried), STATUS_OK, STATUS_NO_GRASP)
+    slip_status = jnp.where(jnp.any(carried), Status.OK, Status.NO_GRASP)
 
     lifting = valid & (lift >= 0) & (step >= lift)
     limited = jnp.isfinite(velocity_limit) & (velocity_limit > 0)
     used = jnp.abs(jnp.where(lifting[:, None], arm_velocity, 0.0)) / jnp.where(limited, velocity_limit, 1.0)[None]
     counts = lifting[:, None] & limited[None]
-    no_limit = jnp.where(jnp.any(limited), STATUS_OK, STATUS_NO_LIMIT)
-    arm_status = jnp.where(jnp.any(lifting), no_limit, STATUS_NO_LIFT)
+    no_limit = jnp.where(jnp.any(limited), Status.OK, Status.NO_LIMIT)
+    arm_status = jnp.where(jnp.any(lifting), no_limit, Status.NO_LIFT)
 
     paired = valid[1:] & valid[:-1]  # a step has a speed if a neighbour is valid
     known = lifting & (jnp.pad(paired, (1, 0)) | jnp.pad(paired, (0, 1)))
-    no_motion = jnp.where(jnp.any(known), STATUS_OK, STATUS_NO_MOTION)
-    speed_status = jnp.where(jnp.any(lifting), no_motion, STATUS_NO_LIFT)
+    no_motion = jnp.where(jnp.any(known), Status.OK, Status.LONE_STEPS)
+    speed_status = jnp.where(jnp.any(lifting), no_motion, Status.NO_LIFT)
 
     def peak(x: Float[Array, "..."], where: Bool[Array, "..."], status: Int[Array, ""]) -> Float[Array, ""]:
-        return jnp.where(status == STATUS_OK, jnp.max(jnp.where(where, x, 0.0)), jnp.nan)
+        return jnp.where(status == Status.OK, jnp.max(jnp.where(where, x, 0.0)), jnp.nan)
 
     return HandMotion(
         slip_m=peak(moved_m, carried, slip_status),

@@ -13,14 +13,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval.linalg import divisor, singular_values, volume
+from jaxeval.metrics.status import Status
 from jaxeval.types import STATIC, a_number, pytree
-
-STATUS_OK, STATUS_NO_FRAMES, STATUS_NO_JOINTS = 0, 1, 2
-STATUS_SENTENCES = {
-    STATUS_OK: "ok",
-    STATUS_NO_FRAMES: "no valid frame",
-    STATUS_NO_JOINTS: "no joint angles, and no pose of the tip to find them from",
-}
 
 FLOOR = 0.01
 """Manipulability below this costs no more: 1 / 0.01 is the cost of a configuration that cannot be reached."""
@@ -206,5 +200,5 @@ def kinematic_quality(
         velocity_utilisation=joint_velocity_utilisation(q, time_s, counts, velocity_limit),
         w=jnp.where(counts, m.translational, 0.0),
         sigma_min=jnp.where(counts, m.sigma_min, 0.0),
-        status=jnp.where(some, STATUS_OK, STATUS_NO_FRAMES),
+        status=jnp.where(some, Status.OK, Status.NO_FRAMES),
     )

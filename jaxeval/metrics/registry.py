@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from jaxeval.align import Alignment
+from jaxeval.metrics.status import SENTENCES
 from jaxeval.types import STATIC, EpisodeBatch, InputError, Reference, TaskSpec, pytree
 
 GROUP = "jaxeval.metrics"
@@ -45,7 +46,8 @@ class Column:
     it is negative; text; vector, a list of numbers; status, text that says why there is no number. ``unit`` as people
     write it, "" for none. ``direction``: which is better, "higher" or "lower", None where neither is. ``meaning``: one
     line. ``short``: title in the printed table of groups, "" to leave the column out of it. ``of``: a text column holds
-    an index into the names of this label. ``sentences``: a status column holds a code, these are its sentences.
+    an index into the names of this label. ``sentences``: a status column holds a code, these are its sentences, those
+    of `metrics.status` if they are not given.
     ``words``: makes a text or status column from everything that was measured, None to leave it out. ``always``: told
     of episodes too whose tracking is insufficient for judging them.
     """
@@ -357,7 +359,7 @@ def _values(column: Column, measured: Mapping[str, np.ndarray], told: Told, i: i
     values = np.asarray(measured[column.name])
     values = values if i is None else values[:, i]
     if column.kind == "status":
-        sentences = column.sentences or {}
+        sentences = column.sentences or SENTENCES
         return [r or sentences[int(v)] for r, v in zip(refused, values, strict=True)]
     known = np.array([r is None for r in refused], bool)
     if column.kind == "number":

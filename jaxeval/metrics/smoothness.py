@@ -1,7 +1,7 @@
 """How smoothly a body moved: SPARC, jerk, path length and times, of a whole execution and of each sub-task.
 
 Everything is written for one trajectory, with its own time stamps and a mask, and is vmapped by the caller. A number
-that cannot be had is NaN beside a status that says why (STATUS_SENTENCES). SPARC itself is in spectral_arc.
+that cannot be had is NaN beside a status that says why (a Status). SPARC itself is in spectral_arc.
 """
 
 from __future__ import annotations
@@ -15,19 +15,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
 from jaxeval.linalg import divisor, safe_norm
-from jaxeval.metrics.spectral_arc import STATUS_GAPS as STATUS_GAPS
-from jaxeval.metrics.spectral_arc import STATUS_INPUT as STATUS_INPUT
-from jaxeval.metrics.spectral_arc import STATUS_LOW_RATE as STATUS_LOW_RATE
-from jaxeval.metrics.spectral_arc import STATUS_NO_MOTION as STATUS_NO_MOTION
-from jaxeval.metrics.spectral_arc import STATUS_OK as STATUS_OK
-from jaxeval.metrics.spectral_arc import STATUS_SENTENCES as STATUS_SENTENCES
-from jaxeval.metrics.spectral_arc import STATUS_TIME as STATUS_TIME
-from jaxeval.metrics.spectral_arc import STATUS_TOO_SHORT as STATUS_TOO_SHORT
-from jaxeval.metrics.spectral_arc import STATUS_WINDOW as STATUS_WINDOW
 from jaxeval.metrics.spectral_arc import Sparc as Sparc
 from jaxeval.metrics.spectral_arc import first_true, steps_between, time_base
 from jaxeval.metrics.spectral_arc import sparc as sparc
 from jaxeval.metrics.spectral_arc import sparc_batch as sparc_batch
+from jaxeval.metrics.status import Status
 from jaxeval.types import STATIC, a_count, a_number, pytree
 
 JERK_DEGREE = 5
@@ -227,13 +219,13 @@ def jerk_of(
 
     known = valid & (jnp.sum(used, axis=0) > JERK_DEGREE)
     status = first_true(
-        (STATUS_INPUT, jnp.any(valid & ~(jnp.isfinite(time_s) & jnp.all(jnp.isfinite(positions), axis=1)))),
-        (STATUS_TOO_SHORT, clock.n <= JERK_DEGREE),
-        (STATUS_TIME, ~clock.forward),
-        (STATUS_WINDOW, half_s > (half_n + 0.5) * clock.step_s),
-        (STATUS_LOW_RATE, ~jnp.any(known)),
+        (Status.BAD_FRAME, jnp.any(valid & ~(jnp.isfinite(time_s) & jnp.all(jnp.isfinite(positions), axis=1)))),
+        (Status.TOO_SHORT, clock.n <= JERK_DEGREE),
+        (Status.TIME, ~clock.forward),
+        (Status.WINDOW, half_s > (half_n + 0.5) * clock.step_s),
+        (Status.LOW_RATE, ~jnp.any(known)),
     )
-    known = known & (status == STATUS_OK)
+    known = known & (status == Status.OK)
     return Jerk(jnp.where(known[:, None], third.T / unit**3, 0.0), known, status)
 
 
@@ -301,12 +293,12 @@ def motion_quality(
         frames = valid & mine
         clock = time_base(time_s, frames)
         steps = frames & (seconds > 0)
-        bad = (STATUS_INPUT, jnp.any(frames & ~finite))
-        backward = (STATUS_TIME, jnp.any(frames & (seconds < 0)) | ~clock.forward)
-        status = first_true(bad, backward, (STATUS_TOO_SHORT, ~jnp.any(steps)))
+        bad = (Status.BAD_FRAME, jnp.any(frames & ~finite))
+        backward = (Status.TIME, jnp.any(frames & (seconds < 0)) | ~clock.forward)
+        status = first_true(bad, backward, (Status.TOO_SHORT, ~jnp.any(steps)))
 
         def known(x: Float[Array, ""], code: Int[Array, ""]) -> Float[Array, ""]:
-            return jnp.where(code == STATUS_OK, x, jnp.nan)
+            return jnp.where(code == Status.OK, x, jnp.nan)
 
         def over(x: Float[Array, " T"]) -> Float[Array, ""]:
             return known(jnp.sum(jnp.where(steps, x, 0.0)), status)
@@ -316,9 +308,9 @@ def motion_quality(
         seen = frames & jerk.known
         weight = jnp.where(seen, share_s, 0.0)
         mean = jnp.sum(weight * jerk_size) / jnp.maximum(jnp.sum(weight), 1e-9)
-        too_short = (STATUS_TOO_SHORT, ~jnp.any(weight > 0))
-        jerk_status = jnp.where(jerk.status == STATUS_OK, first_true(bad, backward, too_short), jerk.status)
-        jerk_status = jnp.where(jerk_status == STATUS_OK, status, jerk_status)  # a lone frame has no motion to speak of
+        too_short = (Status.TOO_SHORT, ~jnp.any(weight > 0))
+        jerk_status = jnp.where(jerk.status == Status.OK, first_true(bad, backward, too_short), jerk.status)
+        jerk_status = jnp.where(jerk_status == Status.OK, status, jerk_status)  # a lone frame has no motion to speak of
         return Motion(
             path_m=over(length),
             turn_rad=over(turn),

@@ -18,20 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval.linalg import divisor, safe_sqrt
-
-STATUS_OK, STATUS_NO_MOTION, STATUS_TOO_SHORT, STATUS_GAPS, STATUS_LOW_RATE = 0, 1, 2, 3, 4
-STATUS_TIME, STATUS_INPUT, STATUS_WINDOW = 5, 6, 7
-STATUS_SENTENCES = {
-    STATUS_OK: "ok",
-    STATUS_NO_MOTION: "no motion",
-    STATUS_TOO_SHORT: "too short",
-    STATUS_GAPS: "has gaps",
-    STATUS_LOW_RATE: "fps too low",
-    STATUS_TIME: "time stamps repeat or run backward",
-    STATUS_INPUT: "bad input: a valid frame is not finite, or a speed is negative",
-    STATUS_WINDOW: "more frames in the jerk window than jerk_half_n allows",
-}
-
+from jaxeval.metrics.status import Status
 
 # -------------------------------------------------------------------------------------------------------- time base
 
@@ -123,7 +110,7 @@ def sparc(
 
     >>> t = jnp.arange(101) / 100
     >>> out = jax.jit(sparc)(30 * t**2 - 60 * t**3 + 30 * t**4, t, jnp.ones(101, bool))
-    >>> print(f"{out.value:.4f} {STATUS_SENTENCES[int(out.status)]}")
+    >>> print(f"{out.value:.4f} {Status(int(out.status)).sentence}")
     -1.4058 ok
     """
     clock = time_base(time_s, valid)
@@ -195,15 +182,15 @@ def _arc_length(
 
     gap_s = jnp.maximum(gap_steps * clock.typical_s, 0.5 / cutoff_hz)
     status = first_true(
-        (STATUS_INPUT, jnp.any(valid & ~(jnp.isfinite(speed) & jnp.isfinite(time_s) & (speed >= 0)))),
-        (STATUS_TOO_SHORT, clock.n < 2),
-        (STATUS_TIME, ~clock.forward),
-        (STATUS_GAPS, ~clock.unbroken | (clock.longest_s > gap_s)),
-        (STATUS_LOW_RATE, rate_hz < 0.999 * rate_min_hz),
-        (STATUS_NO_MOTION, jnp.max(jnp.where(valid, speed, 0.0)) < still),
-        (STATUS_TOO_SHORT, e == 0),
+        (Status.BAD_FRAME, jnp.any(valid & ~(jnp.isfinite(speed) & jnp.isfinite(time_s) & (speed >= 0)))),
+        (Status.TOO_SHORT, clock.n < 2),
+        (Status.TIME, ~clock.forward),
+        (Status.GAPS, ~clock.unbroken | (clock.longest_s > gap_s)),
+        (Status.LOW_RATE, rate_hz < 0.999 * rate_min_hz),
+        (Status.NO_MOTION, jnp.max(jnp.where(valid, speed, 0.0)) < still),
+        (Status.TOO_SHORT, e == 0),
     )
-    value = jnp.where(status == STATUS_OK, value, jnp.nan)
+    value = jnp.where(status == Status.OK, value, jnp.nan)
     return Sparc(value, status, rate_hz, e.astype(rate_hz.dtype) * rate_hz / bins_n)
 
 
@@ -221,8 +208,8 @@ def _limit(
 
 
 def first_true(*tests: tuple[int, Bool[Array, ""]]) -> Int[Array, ""]:
-    """Code of the first test that holds, STATUS_OK if none does."""
-    status = jnp.asarray(STATUS_OK, jnp.int32)
+    """Code of the first test that holds, Status.OK if none does."""
+    status = jnp.asarray(Status.OK, jnp.int32)
     for code, holds in reversed(tests):
         status = jnp.where(holds, code, status)
     return status

@@ -31,15 +31,8 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxeval import se3
 from jaxeval.linalg import safe_norm
 from jaxeval.metrics.hand_motion import relative_motion
+from jaxeval.metrics.status import Status
 from jaxeval.types import STATIC, Symmetry, TaskSpec, a_count, a_number, bucket_length, pytree
-
-STATUS_OK, STATUS_INPUT, STATUS_TOO_SHORT, STATUS_NOT_HELD = range(4)
-STATUS_SENTENCES = {
-    STATUS_OK: "ok",
-    STATUS_INPUT: "a signal is not finite, or a rotation is not a unit quaternion",
-    STATUS_TOO_SHORT: "no valid step",
-    STATUS_NOT_HELD: "the object was never held before the insertion",
-}
 
 
 class Cause(IntEnum):
@@ -301,10 +294,10 @@ def _gated(signals: StageSignals) -> tuple[_Rows, Int[Array, ""]]:
     fine = jnp.all(jnp.isfinite(jnp.concatenate([body, hand, *rest], axis=1)), axis=1)
     for pose in (body, hand):
         fine = fine & (jnp.abs(jnp.sum(pose[:, :4] ** 2, axis=1) - 1) < 2 * UNIT)
-    status = jnp.where(jnp.any(given & ~fine), STATUS_INPUT, STATUS_OK)
-    status = jnp.where(jnp.any(given), status, STATUS_TOO_SHORT)
+    status = jnp.where(jnp.any(given & ~fine), Status.BAD_SIGNAL, Status.OK)
+    status = jnp.where(jnp.any(given), status, Status.NO_STEPS)
 
-    valid = given & (status == STATUS_OK)
+    valid = given & (status == Status.OK)
     identity = jnp.asarray(se3.IDENTITY, dtype)[None]
     body, hand = (jnp.where(valid[:, None], x, identity) for x in (body, hand))
     linear, angular, finger, receptacle = (jnp.where(valid[:, None], x, 0.0) for x in rest)
@@ -346,7 +339,7 @@ def monitor(signals: StageSignals, *, geometry: StageGeometry, params: StagePara
     s, status = _gated(signals)
     start_insert, start_release = geometry.phase(geometry.insert_phase), geometry.phase("RELEASE")
     valid, phase, finger, dtype = s.valid, s.phase, s.finger, s.body.dtype
-    judged = status == STATUS_OK
+    judged = status == Status.OK
     last = jnp.maximum(T - 1 - jnp.argmax(valid[::-1]), 0)
     position, force = s.body[:, 4:], jnp.sum(finger, axis=1)
     speed, turn = safe_norm(s.linear), safe_norm(s.angular)
@@ -431,11 +424,11 @@ def monitor(signals: StageSignals, *, geometry: StageGeometry, params: StagePara
         Cause.TERMINAL_ORIENTATION: jnp.asarray(True),
     }
     before = held & (phase < start_insert)
-    before_status = jnp.where(judged, jnp.where(jnp.any(before), STATUS_OK, STATUS_NOT_HELD), status)
+    before_status = jnp.where(judged, jnp.where(jnp.any(before), Status.OK, Status.NOT_HELD), status)
     in_section = jnp.where(valid & within & since(acquired), jnp.maximum(depth, 0.0), 0.0)
 
     def known(x: Float[Array, ""], code: Int[Array, ""] = status) -> Float[Array, ""]:
-        return jnp.where(code == STATUS_OK, x, jnp.nan)
+        return jnp.where(code == Status.OK, x, jnp.nan)
 
     return Stages(
         reached=reached,
@@ -487,7 +480,7 @@ class Funnel(NamedTuple):
 def funnel(stages: Stages) -> Funnel:
     """Counts over a batch of episodes (leaves [B]); those that were not judged count nowhere."""
     reached = {name: jnp.sum(first >= 0) for name, first in stages.reached._asdict().items()}
-    return Funnel(judged_n=jnp.sum(stages.status == STATUS_OK), **reached, success=jnp.sum(stages.success))
+    return Funnel(judged_n=jnp.sum(stages.status == Status.OK), **reached, success=jnp.sum(stages.success))
 
 
 def sentence(cause: int, drop_phase: int, *, phases: tuple[str, ...]) -> str:

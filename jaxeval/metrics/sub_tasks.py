@@ -13,13 +13,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval.align import Alignment, missing_bodies, needed_bodies
+from jaxeval.metrics.status import Status
 from jaxeval.types import TaskSpec
-
-STATUS_OK, STATUS_UNSEEN = 0, 1
-STATUS_SENTENCES = {
-    STATUS_OK: "ok",
-    STATUS_UNSEEN: "what a sub-task ends by was never recorded: the pose of a body, a joint or the gripper's width",
-}
 
 
 class SubTaskStages(NamedTuple):
@@ -72,7 +67,7 @@ def sub_task_stages(
 
     Sub-tasks are in order, so that none is reached after one that was not. Of a sub-task that was not ``asked`` nothing
     is known, and the next one is looked at. From one on that was not ``seen``, while all before it were reached,
-    nothing is known: STATUS_UNSEEN.
+    nothing is known: Status.UNSEEN.
 
     >>> found = Alignment(jnp.array([3, 9]), jnp.array([True, False]), jnp.zeros(9, int), jnp.zeros(2), jnp.ones(2))
     >>> sub_task_stages(found, jnp.array([True, True]), asked=(True, True)).missed.item()
@@ -94,5 +89,5 @@ def sub_task_stages(
         reached=all_reached,
         ended_s=jnp.where(all_reached == 1, aligned.ended_s, jnp.nan),
         missed=missed,
-        status=jnp.where(blind, STATUS_UNSEEN, STATUS_OK),
+        status=jnp.where(blind, Status.UNSEEN, Status.OK),
     )

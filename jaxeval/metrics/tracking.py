@@ -23,14 +23,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxeval import se3
 from jaxeval.linalg import safe_norm, safe_sqrt
+from jaxeval.metrics.status import Status
 from jaxeval.types import FROZEN_JUMP_M, FROZEN_S, JUMP_M, Shape, Symmetry, a_number, pytree
 
-STATUS_OK, STATUS_NO_VALID_FRAMES, STATUS_INPUT = 0, 1, 2
-STATUS_SENTENCES = {
-    STATUS_OK: "ok",
-    STATUS_NO_VALID_FRAMES: "no frame with both an estimate and a true pose",
-    STATUS_INPUT: "bad input: a valid pose is not finite",
-}
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 ERRORS = ("translation_m", "rotation_rad", "rotation_symmetric_rad", "add_m", "add_s_m", "mssd_m")
 
@@ -175,8 +170,8 @@ def tracking_quality(
     count = jnp.sum(frames.counted)
     status = jnp.where(
         jnp.any(both & ~frames.counted),
-        STATUS_INPUT,
-        jnp.where(count > 0, STATUS_OK, STATUS_NO_VALID_FRAMES),
+        Status.BAD_POSE,
+        jnp.where(count > 0, Status.OK, Status.NO_COMMON_FRAMES),
     ).astype(jnp.int32)
     n = jnp.maximum(count, 1).astype(points.dtype)
     due = jnp.sum(truth_valid).astype(points.dtype)
@@ -185,7 +180,7 @@ def tracking_quality(
     has_truth = due > 0
 
     def known(x: Array) -> Array:
-        return jnp.where(status == STATUS_OK, x, jnp.nan)
+        return jnp.where(status == Status.OK, x, jnp.nan)
 
     def mean(x: Float[Array, " T"]) -> Float[Array, ""]:
         return known(jnp.sum(jnp.where(frames.counted, x, 0.0)) / n)

@@ -12,7 +12,8 @@ import numpy as np
 from jaxeval.io.errors import InputError
 from jaxeval.metrics.kinematic import FLOOR
 from jaxeval.metrics.smoothness import SmoothnessParams, sparc_settings
-from jaxeval.metrics.spectral_arc import STATUS_OK, Sparc, sparc, speed_spectrum
+from jaxeval.metrics.spectral_arc import Sparc, sparc, speed_spectrum
+from jaxeval.metrics.status import Status
 from jaxeval.report.scored import SCORES, Scored, first_line, floats_of, read_columns, texts_of
 from jaxeval.report.summary import lowest_groups
 
@@ -213,7 +214,7 @@ def spectrum_of(track: MotionTrack, settings: dict[str, Any]) -> Spectrum | None
     more = (0, 2 ** int(np.ceil(np.log2(n))) - n)  # so that each length compiles once
     speed, time_s = (np.pad(x, more).astype(np.float32) for x in (track.speed_m_s, track.t_s))
     (frequency_hz, magnitude), found = _spectrum(speed, time_s, np.pad(np.ones(n, bool), more), params)
-    if int(found.status) != STATUS_OK:
+    if int(found.status) != Status.OK:
         return None
     limit_hz = min(float(params.cutoff_hz), float(found.rate_hz) / 2)
     return Spectrum(

@@ -12,6 +12,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from jaxeval.metrics import grasp as G
 from jaxeval.metrics import grasp_host as H
+from jaxeval.metrics.status import Status
 from tests.executions import quick_jit
 
 KNOWN = json.loads(
@@ -75,14 +76,14 @@ def test_outside_by_hand() -> None:
     # all of the cross moved by (2, 0, ..): the origin is 1 from its nearest corner (1, 0, ..), seen from outside
     W = np.concatenate([np.eye(6), -np.eye(6)]) + np.eye(6)[0] * 2
     found, exact = batch([W]), H.exact_margin(W)
-    assert found.status[0] == exact.status == G.STATUS_NO_CLOSURE
+    assert found.status[0] == exact.status == Status.NO_CLOSURE
     assert float(found.margin[0]) == pytest.approx(-1, abs=1e-6) and exact.margin == pytest.approx(-1)
     np.testing.assert_allclose(found.direction[0], -np.eye(6)[0], atol=1e-6)
     # alpha = l + beta: sum alpha w = 0 with sum alpha = 1 asks for -2 along x: weights (a, b) of +-x with a - b = -2
     assert found.min_weight[0] == 0 and exact.min_weight < 0
     # on the boundary: no closure, and a margin of 0
     on = np.concatenate([np.eye(6), -np.eye(6)]) + np.eye(6)[0]
-    assert batch([on]).status[0] == H.exact_margin(on).status == G.STATUS_NO_CLOSURE
+    assert batch([on]).status[0] == H.exact_margin(on).status == Status.NO_CLOSURE
     assert batch([on]).margin[0] == H.exact_margin(on).margin == 0
 
 
@@ -164,7 +165,7 @@ def test_where_qhull_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     wrenches = [H.cone_wrenches(*contacts(KNOWN[0]), **SETTING), *random_grasps(36)]
     before = [(H.exact_margin(W), H.hull_volume(W)) for W in wrenches]
     monkeypatch.setattr("scipy.spatial.ConvexHull", GivesUp)
-    assert {exact.status for exact, _ in before} >= {G.STATUS_CLOSURE, G.STATUS_NO_CLOSURE}
+    assert {exact.status for exact, _ in before} >= {Status.CLOSURE, Status.NO_CLOSURE}
     for W, (exact, volume) in zip(wrenches, before, strict=True):
         moved = H.exact_margin(W)
         assert moved.status == exact.status and moved.margin == pytest.approx(exact.margin, rel=1e-9, abs=1e-15)
@@ -183,11 +184,13 @@ def test_random_grasps_against_the_exact_margin(dtype: str) -> None:
         found = batch(wrenches, dtype)
     np.testing.assert_array_equal(found.status, [e.status for e in exact])
     np.testing.assert_array_equal(found.rank, [e.rank for e in exact])
-    closure = found.status == G.STATUS_CLOSURE
+    closure = found.status == Status.CLOSURE
     assert 10 < closure.sum() < 38  # both kinds are there
     right = np.array([e.margin for e in exact])
     np.testing.assert_allclose(found.margin, right, rtol=1e-3, atol=1e-9)
-    np.testing.assert_allclose(found.min_weight[closure], [e.min_weight for e in exact if e.status == 0], rtol=5e-4)
+    np.testing.assert_allclose(
+        found.min_weight[closure], [e.min_weight for e in exact if e.status == Status.CLOSURE], rtol=5e-4
+    )
     # direction: where the support is the margin
     support = [(W @ d).max() for W, d in zip(wrenches, found.direction, strict=True)]
     np.testing.assert_allclose(np.array(support)[right != 0], right[right != 0], rtol=1e-3, atol=1e-6)
@@ -220,14 +223,14 @@ def test_slopes_are_those_of_the_exact_margin() -> None:
     with jax.enable_x64():
         slope, status = jax.grad(both, has_aux=True)(jnp.asarray(W))
     slope = np.asarray(slope)
-    assert np.isfinite(slope).all() and (np.abs(slope).max(axis=(1, 2))[status == 0] > 0.01).all()
+    assert np.isfinite(slope).all() and (np.abs(slope).max(axis=(1, 2))[status == Status.CLOSURE] > 0.01).all()
     rng, step = np.random.default_rng(0), 1e-7
-    for k in [*np.flatnonzero(status == 0)[:4], *np.flatnonzero(status == 1)[:4]]:
+    for k in [*np.flatnonzero(status == Status.CLOSURE)[:4], *np.flatnonzero(status == Status.NO_CLOSURE)[:4]]:
         d = rng.normal(size=wrenches[k].shape)
 
         def value(t: float, k: int = k, d: np.ndarray = d) -> float:
             e = H.exact_margin(wrenches[k] + t * d)
-            return e.margin + (e.min_weight if e.status == 0 else 0.0)
+            return e.margin + (e.min_weight if e.status == Status.CLOSURE else 0.0)
 
         along = float((slope[k, : len(d)] * d).sum())
         ahead, behind = (value(step) - value(0)) / step, (value(0) - value(-step)) / step

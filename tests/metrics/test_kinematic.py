@@ -9,6 +9,7 @@ import pytest
 
 from jaxeval.linalg import volume
 from jaxeval.metrics import kinematic as K
+from jaxeval.metrics.status import Status
 from jaxeval.robots import jacobian, load_pool, load_robot
 from jaxeval.robots.model import chain, jacobian_of
 
@@ -137,7 +138,7 @@ def test_quality_of_an_execution_ignores_padding_and_counts_what_was_not_reached
     ):
         assert float(getattr(whole, name)) == pytest.approx(float(getattr(padded, name)), rel=1e-5), name
     none = quality(q, time_s, np.zeros(T, bool), reached)
-    assert int(none.status) == K.STATUS_NO_FRAMES and np.isnan(none.score) and np.isnan(none.cost)
+    assert int(none.status) == Status.NO_FRAMES and np.isnan(none.score) and np.isnan(none.cost)
 
 
 def test_params_are_checked() -> None:

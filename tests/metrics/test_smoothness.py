@@ -15,6 +15,7 @@ from scipy.spatial.transform import Rotation
 
 from jaxeval.metrics import smoothness as s
 from jaxeval.metrics.smoothness import SmoothnessParams
+from jaxeval.metrics.status import Status
 from jaxeval.types import pad_episodes
 from tests.executions import axis_turn, episodes, moved, quick_jit, random_poses
 from tests.oracles import smoothness_numpy as oracle
@@ -42,8 +43,8 @@ def padded(x: np.ndarray, time_s: np.ndarray, valid: np.ndarray | None = None, d
 
 
 def told(result: s.Sparc) -> str:
-    assert np.isnan(result.value) == (int(result.status) != s.STATUS_OK)
-    return s.STATUS_SENTENCES[int(result.status)]
+    assert np.isnan(result.value) == (int(result.status) != Status.OK)
+    return Status(int(result.status)).sentence
 
 
 def reach(time_s: np.ndarray, *, distance_m: float = 0.3, duration_s: float = 2.0) -> np.ndarray:
@@ -229,7 +230,7 @@ def test_trial_20_and_22_a_status_and_no_crash() -> None:
     assert said(speed=(30, -0.1)).startswith("bad input")
     assert said(valid=(30, False)) == "has gaps"
     assert said(time=(slice(60, None), t[60:] + 12.0)) == "has gaps"
-    assert said(time=(40, t[39])) == said(time=(slice(50, None), t[50:] - 26.0)) == s.STATUS_SENTENCES[s.STATUS_TIME]
+    assert said(time=(40, t[39])) == said(time=(slice(50, None), t[50:] - 26.0)) == Status.TIME.sentence
     assert said(valid=(slice(0, 20), False)) == "ok"  # frames missing at an end are no gap
     assert told(sparc_of(*padded(speed, 10 * t))) == "fps too low"
 
@@ -311,7 +312,7 @@ def test_analytic_curves(name: str, rate_hz: float, dtype: str) -> None:
     assert float(whole.duration_s) == pytest.approx(2.0, rel=1e-5)
     assert float(whole.jerk_mean_m_s3) == pytest.approx(np.trapezoid(jerk, t) / 2, rel=0.01)
     assert float(whole.jerk_peak_m_s3) == pytest.approx(jerk.max(), rel=0.01)
-    assert s.STATUS_SENTENCES[int(whole.turn_sparc_status)] == "no motion" and float(whole.turn_rad) == 0
+    assert Status(int(whole.turn_sparc_status)).sentence == "no motion" and float(whole.turn_rad) == 0
 
 
 def test_jerk_is_the_least_squares_polynomials() -> None:
@@ -320,14 +321,14 @@ def test_jerk_is_the_least_squares_polynomials() -> None:
     x = rng.normal(size=(60, 3)).cumsum(axis=0) * 0.01
     with jax.enable_x64(True):
         out = jerk_of(*padded(x, t))
-    assert int(out.status) == s.STATUS_OK and out.known[:60].all() and not out.known[60:].any()
+    assert int(out.status) == Status.OK and out.known[:60].all() and not out.known[60:].any()
     np.testing.assert_allclose(out.vector[:60], oracle.jerk(x, t, window_s=0.4), rtol=1e-6, atol=1e-6)
     few = jerk_of(*padded(x[:5], t[:5]))
     sparse = jerk_of(*padded(x, t * 10))
     dense = jerk_of(*padded(x, t / 20))
-    assert [s.STATUS_SENTENCES[int(o.status)] for o in (few, sparse)] == ["too short", "fps too low"]
-    assert int(dense.status) in (s.STATUS_WINDOW, s.STATUS_OK)
-    assert int(jerk_of(*padded(np.tile(x, (5, 1)), np.arange(300) / 400)).status) == s.STATUS_WINDOW
+    assert [Status(int(o.status)).sentence for o in (few, sparse)] == ["too short", "fps too low"]
+    assert int(dense.status) in (Status.WINDOW, Status.OK)
+    assert int(jerk_of(*padded(np.tile(x, (5, 1)), np.arange(300) / 400)).status) == Status.WINDOW
 
 
 def test_the_same_motion_at_20_50_and_100_hz() -> None:
@@ -356,7 +357,7 @@ def test_the_whole_and_its_sub_tasks() -> None:
     labels = np.pad(label, (0, LENGTH - 151), constant_values=-1)
     found = quality_of(*padded(poses, t, dtype="float32"), jnp.asarray(labels))
     whole, parts = found.whole, found.sub_tasks
-    assert [s.STATUS_SENTENCES[int(c)] for c in parts.sparc_status] == ["ok", "no motion", "ok"]
+    assert [Status(int(c)).sentence for c in parts.sparc_status] == ["ok", "no motion", "ok"]
     for name in ("path_m", "turn_rad", "duration_s", "idle_s"):
         assert float(getattr(parts, name).sum()) == pytest.approx(float(getattr(whole, name)), rel=1e-5)
     assert float(parts.path_m[0]) == pytest.approx(0.2, rel=1e-3)
@@ -367,9 +368,9 @@ def test_the_whole_and_its_sub_tasks() -> None:
     assert 0.99 < float(parts.idle_s[1]) <= 1.0 + 1e-5 and float(parts.jerk_mean_m_s3[0]) > 1
     lone = np.where(np.arange(LENGTH) == 70, 2, 0)
     short = quality_of(*padded(poses, t, dtype="float32"), jnp.asarray(lone)).sub_tasks
-    assert s.STATUS_SENTENCES[int(short.sparc_status[2])] == "too short"
-    assert s.STATUS_SENTENCES[int(short.sparc_status[0])] == "has gaps"
-    assert [int(short.status[k]) for k in range(3)] == [s.STATUS_OK, s.STATUS_TOO_SHORT, s.STATUS_OK]
+    assert Status(int(short.sparc_status[2])).sentence == "too short"
+    assert Status(int(short.sparc_status[0])).sentence == "has gaps"
+    assert [int(short.status[k]) for k in range(3)] == [Status.OK, Status.TOO_SHORT, Status.OK]
     for motion in (whole, parts, short):
         for name, code in (("path_m", "status"), ("sparc", "sparc_status"), ("jerk_peak_m_s3", "jerk_status")):
             np.testing.assert_array_equal(np.isnan(getattr(motion, name)), np.asarray(getattr(motion, code)) != 0)

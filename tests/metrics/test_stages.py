@@ -12,6 +12,7 @@ from scipy.spatial.transform import Rotation
 
 from jaxeval.metrics import stages as s
 from jaxeval.metrics.stages import Cause, StageGeometry, StageParams, StageSignals
+from jaxeval.metrics.status import Status
 from jaxeval.types import Symmetry
 from tests.metrics.stow_episodes import (
     CAUSES,
@@ -50,7 +51,7 @@ def test_a_perfect_episode() -> None:
         lift=16, transfer=44, insert=72, release=108, touched=96, let_go=-1, dropped=-1, slipped=-1, jammed=-1
     )
     assert bool(out.success) and bool(out.success_once) and bool(out.still_at_end)
-    assert (int(out.cause), int(out.drop_phase), int(out.status)) == (Cause.SUCCESS, -1, s.STATUS_OK)
+    assert (int(out.cause), int(out.drop_phase), int(out.status)) == (Cause.SUCCESS, -1, Status.OK)
     np.testing.assert_allclose([out.depth_max_m, out.depth_final_m], 0.06, atol=1e-6)
     np.testing.assert_allclose([out.angle_before_insert_rad, out.angle_final_rad], 0, atol=1e-6)
     assert float(out.receptacle_peak_n) == pytest.approx(1.2)
@@ -218,7 +219,7 @@ def test_inserted_before_acquired_is_not_inserted() -> None:
 
     out = run(changed(batted))
     assert set(map(int, out.reached)) == {-1} and Cause(int(out.cause)) == Cause.NOT_ACQUIRED
-    assert int(out.angle_before_insert_status) == s.STATUS_NOT_HELD and np.isnan(out.angle_before_insert_rad)
+    assert int(out.angle_before_insert_status) == Status.NOT_HELD and np.isnan(out.angle_before_insert_rad)
 
 
 def test_both_insertion_depths_from_one_program() -> None:
@@ -242,9 +243,9 @@ def test_what_cannot_be_judged() -> None:
 
     good = perfect().signals()
     for signals, status in (
-        (changed(unreadable), s.STATUS_INPUT),
-        (no_rotation(good), s.STATUS_INPUT),
-        (dataclasses.replace(good, valid=np.zeros(T, bool)), s.STATUS_TOO_SHORT),
+        (changed(unreadable), Status.BAD_SIGNAL),
+        (no_rotation(good), Status.BAD_SIGNAL),
+        (dataclasses.replace(good, valid=np.zeros(T, bool)), Status.NO_STEPS),
     ):
         out = run(signals)
         assert (int(out.status), int(out.cause), bool(out.success)) == (status, Cause.NOT_JUDGED, False)

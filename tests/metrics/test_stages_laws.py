@@ -15,6 +15,7 @@ from scipy.spatial.transform import Rotation
 
 from jaxeval.metrics import hand_motion as hm
 from jaxeval.metrics.stages import Cause, StageParams, StageSignals
+from jaxeval.metrics.status import Status
 from tests.executions import quick_jit
 from tests.metrics.stow_episodes import (
     BATCH,
@@ -186,13 +187,13 @@ def test_motion_in_the_hand_counts_from_the_acquisition_to_the_release() -> None
     e = perfect()  # lets go at 111 and moves off by 100 mm
     e.hand_offset[:18], e.hand_offset[50:60], e.hand_offset[107] = [0.05, 0, 0], [0, 0, -0.004], [0.003, 0, 0.004]
     out = motion(e)
-    assert (float(out.slip_m), int(out.slip_status)) == (pytest.approx(0.005, abs=1e-6), hm.STATUS_OK)
+    assert (float(out.slip_m), int(out.slip_status)) == (pytest.approx(0.005, abs=1e-6), Status.OK)
     assert float(out.slip_rad) == pytest.approx(0, abs=1e-3)
     assert float(motion(e, release=107).slip_m) == pytest.approx(0.004, abs=1e-6)
     assert float(motion(e, acquired=17).slip_m) > 0.049
     assert float(motion(e, release=-1).slip_m) == pytest.approx(0.1, abs=1e-6)
     never = motion(e, acquired=-1)
-    assert np.isnan([never.slip_m, never.slip_rad]).all() and int(never.slip_status) == hm.STATUS_NO_GRASP
+    assert np.isnan([never.slip_m, never.slip_rad]).all() and int(never.slip_status) == Status.NO_GRASP
 
 
 def test_rotation_in_the_hand_is_the_angle_between_the_two() -> None:
@@ -211,13 +212,13 @@ def test_the_arms_speed_is_used_from_the_lift_on() -> None:
     velocity = np.zeros((T, 3))
     velocity[15], velocity[16], velocity[120] = [2, 9, 4], [-0.5, 9, 0.2], [0.1, 9, 0.8]
     out = motion(perfect(), velocity=velocity)
-    assert (float(out.arm_utilisation), int(out.arm_status)) == (0.25, hm.STATUS_OK)  # .5 / 2, not 4 / 4 nor 9
+    assert (float(out.arm_utilisation), int(out.arm_status)) == (0.25, Status.OK)  # .5 / 2, not 4 / 4 nor 9
     assert float(motion(perfect(), velocity=velocity, lift=17).arm_utilisation) == pytest.approx(0.2)
     none = motion(perfect(), velocity=velocity, limit=np.array([np.inf, 0, np.nan]))
-    assert np.isnan(none.arm_utilisation) and int(none.arm_status) == hm.STATUS_NO_LIMIT
+    assert np.isnan(none.arm_utilisation) and int(none.arm_status) == Status.NO_LIMIT
     none = motion(perfect(), velocity=velocity, lift=-1)
     assert np.isnan([none.arm_utilisation, none.speed_m_s]).all()
-    assert {int(none.arm_status), int(none.speed_status)} == {hm.STATUS_NO_LIFT}
+    assert {int(none.arm_status), int(none.speed_status)} == {Status.NO_LIFT}
 
 
 def test_peak_speeds_of_the_hand() -> None:
@@ -233,7 +234,7 @@ def test_peak_speeds_of_the_hand() -> None:
     assert float(out.speed_m_s) == pytest.approx(central.max(), rel=1e-3) and central.max() < 0.8
     e.valid[:] = np.arange(T) % 2 == 0
     alone = motion(e)
-    assert np.isnan([alone.speed_m_s, alone.turn_rad_s]).all() and int(alone.speed_status) == hm.STATUS_NO_MOTION
+    assert np.isnan([alone.speed_m_s, alone.turn_rad_s]).all() and int(alone.speed_status) == Status.LONE_STEPS
 
 
 def test_gradients_are_finite() -> None:

@@ -13,6 +13,7 @@ from scipy.spatial.transform import Rotation
 
 from jaxeval import se3
 from jaxeval.metrics import tracking
+from jaxeval.metrics.status import Status
 from jaxeval.metrics.tracking import ERRORS, TrackingParams
 from jaxeval.types import Shape, Symmetry
 from tests.executions import axis_turn, episodes, multiply, quick_jit, random_poses, small_episode
@@ -56,7 +57,7 @@ def judge(
 
 
 def code(sentence: str) -> int:
-    return {text: number for number, text in tracking.STATUS_SENTENCES.items()}[sentence]
+    return {status.sentence: int(status) for status in Status}[sentence]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 3e-6)])

@@ -15,6 +15,7 @@ from jaxeval import align
 from jaxeval.metrics import fused
 from jaxeval.metrics import geometric as G
 from jaxeval.metrics.geometric import GeometricParams, geometric_quality
+from jaxeval.metrics.status import Status
 from jaxeval.types import Body, InputError, Pair, Predicate, Reference, Shape, SubTask, TaskSpec
 from tests.executions import multiply, quick_jit, random_poses
 from tests.metrics.test_fused import BODIES, L, M, P, case, on_device, precision
@@ -64,11 +65,11 @@ def test_the_kernel_the_public_function_and_the_twin_agree() -> None:
     for field in dataclasses.fields(ours):
         got, want = getattr(ours, field.name), getattr(theirs, field.name)
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12, err_msg=field.name)
-    assert ours.status.tolist() == [G.STATUS_OK, G.STATUS_OK, G.STATUS_TRACKING, G.STATUS_OK]
+    assert ours.status.tolist() == [Status.OK, Status.OK, Status.TRACKING, Status.OK]
     for k in range(4):
         bins, reached = alignment.bins[k], alignment.reached[k]
         want = oracle.score(poses[k], bins, reached, int(success[k]), reference, params, BODIES, valid[k])
-        assert want["enough"] == (ours.status[k] == G.STATUS_OK)
+        assert want["enough"] == (ours.status[k] == Status.OK)
         np.testing.assert_allclose(ours.q[k], want["q"], rtol=1e-9)
         for name in ("pair_cost", "frame_pair_cost", "sub_task_cost", "pair_coverage"):
             np.testing.assert_allclose(getattr(ours, name)[k], want[name], rtol=1e-8, atol=1e-10, err_msg=name)
@@ -163,14 +164,14 @@ def test_a_frame_of_which_nothing_pinned_was_seen_has_no_weight() -> None:
     assert abs(float(out.q) - np.exp(-0.375)) > 0.05  # the mean over all four frames
 
 
-@pytest.mark.parametrize(("lost", "status"), [([1], G.STATUS_TRACKING), ([], G.STATUS_OK), ([3], G.STATUS_TRACKING)])
+@pytest.mark.parametrize(("lost", "status"), [([1], Status.TRACKING), ([], Status.OK), ([3], Status.TRACKING)])
 def test_losing_what_costs_gives_no_number(lost: list[int], status: int) -> None:
     reference, poses = by_hand()
     valid = np.ones((4, 3), bool)
     valid[lost, 1] = False
     out = at_hand(poses, valid if lost else None, reference)  # 3 of 4 frames are under 80 %
-    assert out.status == status and np.isnan(out.q) == (status != G.STATUS_OK)
-    assert np.isnan(out.gate_free) == (status != G.STATUS_OK)
+    assert out.status == status and np.isnan(out.q) == (status != Status.OK)
+    assert np.isnan(out.gate_free) == (status != Status.OK)
 
 
 def test_a_gate_pair_not_seen_at_the_end_gives_no_number() -> None:
@@ -178,9 +179,9 @@ def test_a_gate_pair_not_seen_at_the_end_gives_no_number() -> None:
     params, valid = GeometricParams(coverage_min=0.1), np.ones((4, T, len(BODIES)), bool)
     at_end = alignment.bins == L - 1
     valid[at_end & (np.cumsum(at_end, axis=1) > 1), BODIES.index("a")] = False  # seen once in the last bin: enough
-    assert (quality(fused.fused_quality, poses, valid, params).status == G.STATUS_OK).all()
+    assert (quality(fused.fused_quality, poses, valid, params).status == Status.OK).all()
     valid[at_end, BODIES.index("a")] = False
-    assert (quality(fused.fused_quality, poses, valid, params).status == G.STATUS_TRACKING).all()
+    assert (quality(fused.fused_quality, poses, valid, params).status == Status.TRACKING).all()
 
 
 def test_losing_one_body_leaves_the_excess_of_other_pairs_untouched() -> None:

@@ -16,6 +16,7 @@ from jaxeval.io.errors import InputError
 from jaxeval.metrics import geometric as G
 from jaxeval.metrics.fused import Tables, quality_by_tables, tables
 from jaxeval.metrics.registry import FRAME, Column, Context, Measured, Metric, Needs, Recorded, Told
+from jaxeval.metrics.status import Status
 from jaxeval.report.words import direction_words, gate_words
 from jaxeval.run.fit import quick_jit
 from jaxeval.types import STATIC, EpisodeBatch, Reference, pytree
@@ -84,7 +85,7 @@ def measure(batch: EpisodeBatch, context: Context, params: G.GeometricParams) ->
         poses, aligned, jnp.asarray(batch.success), made, reference=reference, params=params, bodies=bodies,
         valid=jnp.asarray(batch.valid),
     )  # fmt: skip
-    ok = quality.status == G.STATUS_OK
+    ok = quality.status == Status.OK
     episode, frame = jnp.arange(poses.shape[0]), quality.worst_frame
     explain = jax.vmap(partial(G.explain_frame, found=made.found, reference=reference, bodies=bodies))
     worst = explain(poses[episode, frame], aligned.bins[episode, frame], quality.worst_pair)
@@ -152,7 +153,7 @@ COLUMNS = (
     Column("gate", "truth", meaning="whether the terminal gate is open: Q is 0 where it is closed"),
     Column("gate_reason", "text", meaning="why the gate closed, empty where it is open", words=_gate_words),
     Column("valid", "truth", meaning="whether the execution could be judged"),
-    Column("status", "status", meaning="ok, or why there is no Q", sentences=G.STATUS_SENTENCES),
+    Column("status", "status", meaning="ok, or why there is no Q"),
     Column("gate_free_Q", direction="higher", meaning="Q without the gate: exp(-mean cost)"),
     Column("mean_cost", direction="lower", meaning="mean frame cost over the execution"),
     Column("cost.<pair>", direction="lower", meaning="part of the mean cost that this relation caused"),

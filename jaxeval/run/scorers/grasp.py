@@ -11,14 +11,13 @@ import numpy as np
 from jaxeval.metrics import grasp as G
 from jaxeval.metrics.grasp_host import ExactMargin, cone_wrenches, exact_margin
 from jaxeval.metrics.registry import Column, Context, Measured, Metric, Needs, Recorded
+from jaxeval.metrics.status import Status
 from jaxeval.run.scorers.stages import staged
 from jaxeval.types import EpisodeBatch, InputError
 
 MOMENTS = {"acquired": "first.acquired", "transfer": "moment.transfer", "insert": "moment.insert"}
 """When contact sets are taken: at the acquisition, at the end of the reorientation, and when the insertion begins."""
 CONTACTS = ("contact_point", "contact_normal", "contact_finger")
-NO_MOMENT, NO_CONTACT = -1, -2
-STATUS_SENTENCES = G.STATUS_SENTENCES | {NO_MOMENT: "the episode did not come so far", NO_CONTACT: "no finger touched"}
 
 
 @dataclass(frozen=True)
@@ -99,12 +98,13 @@ def _margins(batch: EpisodeBatch, steps: np.ndarray, friction: float, params: Gr
             edges_n=params.edges_n,
         )
     found: Any = _exact(W, counts) if params.exact else G.grasp_margins(jnp.asarray(W), jnp.asarray(counts))
-    status = np.where(touching.any(axis=1), np.asarray(found.status), NO_CONTACT)
+    touched = touching.any(axis=1)
+    status = np.where(touched, np.asarray(found.status), Status.NO_CONTACT)
     return {
-        "margin": np.where(status >= 0, np.asarray(found.margin), np.nan),
-        "min_weight": np.where(status >= 0, np.asarray(found.min_weight), np.nan),
+        "margin": np.where(touched, np.asarray(found.margin), np.nan),
+        "min_weight": np.where(touched, np.asarray(found.min_weight), np.nan),
         "contacts": touching.sum(axis=1).astype(float),
-        "status": np.where(steps >= 0, status, NO_MOMENT),
+        "status": np.where(steps >= 0, status, Status.NO_MOMENT),
     }
 
 
@@ -131,7 +131,6 @@ COLUMNS = tuple(
             f"grasp.status.{moment}",
             "status",
             meaning="ok, or why there is no margin",
-            sentences=STATUS_SENTENCES,
         ),
     )
 )

@@ -14,6 +14,7 @@ import numpy as np
 from jaxeval import se3
 from jaxeval.metrics import kinematic as K
 from jaxeval.metrics.registry import FRAME, Column, Context, Measured, Metric, Needs, Recorded, Told
+from jaxeval.metrics.status import Status
 from jaxeval.robots import (
     Robot,
     embodiment_with,
@@ -147,7 +148,7 @@ def measure(batch: EpisodeBatch, context: Context, params: KinematicSetting) -> 
     out = {f"kinematic.{k}": v for k, v in vars(quality).items() if k not in ("w", "sigma_min")}
     if arm.base is None:  # recorded, but perhaps not in every episode
         status = out["kinematic.status"]
-        out["kinematic.status"] = jnp.where(status == K.STATUS_NO_FRAMES, K.STATUS_NO_JOINTS, status)
+        out["kinematic.status"] = jnp.where(status == Status.NO_FRAMES, Status.NO_JOINTS, status)
     if context.frames:
         counts = valid & reached
         out[f"{FRAME}w"] = jnp.where(counts, quality.w, jnp.nan)
@@ -185,7 +186,7 @@ COLUMNS = (
     Column("kinematic.robot", "text", meaning="the arm", words=_robot),
     Column("kinematic.joints", "text", meaning="recorded, or found by inverse kinematics", words=_joints),
     Column("kinematic.pool", "text", meaning="pool of configurations that the score is relative to", words=_pool_name),
-    Column("kinematic.status", "status", meaning="ok, or why there are no numbers", sentences=K.STATUS_SENTENCES),
+    Column("kinematic.status", "status", meaning="ok, or why there are no numbers"),
     Column("kinematic.score", direction="lower", short="kinematic score",
            meaning="mean cost relative to a frozen pool of configurations, 0 to 1"),
     Column("kinematic.cost", direction="lower", meaning="mean of 1 / translational manipulability, 100 if unreached"),

@@ -98,9 +98,7 @@ QUANTITIES: tuple[tuple[str, str, str, str], ...] = (
 def _column(name: str, unit: str, meaning: str, short: str, *, of: str = "") -> Column:
     where = ", within this sub-task" if of else ""
     if name.endswith("status"):
-        return Column(
-            f"smoothness.{name}{of}", "status", meaning=meaning + where, sentences=smoothness.STATUS_SENTENCES
-        )
+        return Column(f"smoothness.{name}{of}", "status", meaning=meaning + where)
     better = "higher" if name.endswith("sparc") else "lower"
     short = "" if of else short
     return Column(f"smoothness.{name}{of}", unit=unit, direction=better, meaning=meaning + where, short=short)

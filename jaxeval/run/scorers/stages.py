@@ -21,6 +21,7 @@ from jaxeval.metrics import hand_motion as H
 from jaxeval.metrics import stages as S
 from jaxeval.metrics import sub_tasks as B
 from jaxeval.metrics.registry import Column, Context, Measured, Metric, Needs, Recorded, Told
+from jaxeval.metrics.status import Status
 from jaxeval.robots import arm_velocity_limits, embodiment_with
 from jaxeval.types import STATIC, EpisodeBatch, InputError, StageSpec, TaskSpec, pytree
 
@@ -155,7 +156,7 @@ def _sub_tasks(batch: EpisodeBatch, context: Context, ordered: Ordered) -> Measu
         "stage.<sub_task>": found.reached,
         "stages.<sub_task>_s": found.ended_s,
         "missed": found.missed,
-        "stages.status": jnp.where(found.status == B.STATUS_OK, S.STATUS_OK, UNSEEN),
+        "stages.status": found.status,
         "recorded_success": jnp.asarray(batch.success),
     }
 
@@ -187,7 +188,7 @@ def _grasp_and_insert(batch: EpisodeBatch, judged: Judged, params: S.StageParams
     still = jnp.zeros((*time_s.shape, 1), time_s.dtype)
     arm = signals["joint_velocity"][..., np.asarray(judged.arm)] if judged.arm else still
     stages, motion, retained = jax.lax.map(one, (rows, arm, time_s))
-    ok = stages.status == S.STATUS_OK
+    ok = stages.status == Status.OK
 
     def truth(x: Any) -> Any:
         return jnp.where(ok, x.astype(jnp.int32), -1)
@@ -231,8 +232,8 @@ def _ended(missed: str | None, status: int, success: int) -> str:
         return S.Cause.SUCCESS.sentence
     if missed is not None:
         return f"{missed} not reached"
-    if status != S.STATUS_OK:
-        return f"not judged: {STATUS_SENTENCES[status]}"
+    if status != Status.OK:
+        return f"not judged: {Status(status).sentence}"
     return NO_SUCCESS if success == 0 else ALL_REACHED
 
 
@@ -242,8 +243,6 @@ def _told_speed(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[Any]
     return [float(f"{speed:.6g}") for speed in measured["told_speed_measured"]]  # as it was given, before float32
 
 
-UNSEEN = max(S.STATUS_SENTENCES) + 1
-STATUS_SENTENCES = S.STATUS_SENTENCES | {UNSEEN: B.STATUS_SENTENCES[B.STATUS_UNSEEN]}
 STAGES = {
     "acquired": "lifted clear of its support, with thumb and another finger pressing",
     "lifted": "held at or above the lifting height",
@@ -274,12 +273,12 @@ MEASURES = (
 HAND_COLUMNS = (
     Column("hand.slip_m", unit="m", direction="lower", meaning="how far the object moved in the hand"),
     Column("hand.slip_rad", unit="rad", direction="lower", meaning="how far it turned in the hand"),
-    Column("hand.slip_status", "status", meaning="ok, or why that is not known", sentences=H.STATUS_SENTENCES),
+    Column("hand.slip_status", "status", meaning="ok, or why that is not known"),
     Column("hand.arm_utilisation", direction="lower", meaning="largest joint speed over its limit, from the lift on"),
-    Column("hand.arm_status", "status", meaning="ok, or why that is not known", sentences=H.STATUS_SENTENCES),
+    Column("hand.arm_status", "status", meaning="ok, or why that is not known"),
     Column("hand.speed_m_s", unit="m/s", meaning="largest speed of the hand, from the lift on"),
     Column("hand.turn_rad_s", unit="rad/s", meaning="largest angular speed of the hand, from the lift on"),
-    Column("hand.speed_status", "status", meaning="ok, or why that is not known", sentences=H.STATUS_SENTENCES),
+    Column("hand.speed_status", "status", meaning="ok, or why that is not known"),
 )
 COLUMNS = (
     Column("told_speed", meaning="speed that the policy was told, times nominal", words=_told_speed),
@@ -291,7 +290,7 @@ COLUMNS = (
     Column("success_at_end", "truth", direction="higher", meaning="success, by latched stages and the end state"),
     Column("stages.still_at_end", "truth", direction="higher", meaning="success, let go and still at the last step"),
     Column("stages.retained", "truth", direction="higher", meaning="not lost on the way to the receptacle"),
-    Column("stages.status", "status", meaning="ok, or why the episode is not judged", sentences=STATUS_SENTENCES),
+    Column("stages.status", "status", meaning="ok, or why the episode is not judged"),
     *(Column(f"stages.{k}", unit=unit, direction=better, meaning=what) for k, unit, better, what in MEASURES),
     *(Column(f"stages.{k}_s", unit="s", meaning=f"when the object was first {v}") for k, v in STAGES.items()),
     *(Column(f"stages.{k}_s", unit="s", meaning=f"when {v}") for k, v in MOMENTS.items()),

@@ -131,7 +131,7 @@ COLUMNS = (
     _column("near_share", direction="higher", meaning="share of counted frames within near_m and near_rad"),
     _column("near_coverage", direction="higher", meaning="the same of all frames with a true pose"),
     _column("coverage", direction="higher", meaning="share of frames with a true pose that have an estimate"),
-    _column("status", kind="status", meaning="ok, or why there are no errors", sentences=T.STATUS_SENTENCES),
+    _column("status", kind="status", meaning="ok, or why there are no errors"),
     _column("lost_n", direction="lower", meaning="frames without an estimate"),
     _column("jump_n", direction="lower", meaning="frames after a jump of more than jump_m"),
     _column("frozen_n", direction="lower", meaning="frames of runs in which the estimate stands bit-identical"),
