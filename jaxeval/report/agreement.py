@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jaxeval.io.files import write_bytes, write_text
 from jaxeval.report.figures import FAINT, INK, OKABE_ITO, label, png
-from jaxeval.report.tables import Column, latex_text, plain_text, write_csv, write_whole
+from jaxeval.report.tables import Column, latex_text, plain_text, write_csv
 
 if TYPE_CHECKING:
     import pandas
@@ -228,6 +229,6 @@ def write(agreed: Agreed, out: str | Path) -> tuple[Path, Path, Path]:
             (folder / f"{name}.csv").unlink(missing_ok=True)
     return (
         write_csv(folder / "agreement.csv", [vars(r) for r in agreed.rows]),
-        write_whole(folder / "agreement.tex", latex(agreed).encode()),
-        write_whole(folder / "agreement.png", png(figure(agreed))),
+        write_text(folder / "agreement.tex", latex(agreed)),
+        write_bytes(folder / "agreement.png", png(figure(agreed))),
     )

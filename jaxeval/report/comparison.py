@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from jaxeval.io.records import shortened
 from jaxeval.report import comparison_figures as F
-from jaxeval.report import summary
-from jaxeval.report.html import Picture, _environment, _Page
-from jaxeval.report.tables import Column, Row, plain_text, shown, write_csv, write_latex, write_whole
+from jaxeval.report import comparison_parts as P
+from jaxeval.report.html import Picture, Pictures
+from jaxeval.report.tables import Column, Row, plain_text
 
 if TYPE_CHECKING:
     import pandas
 
 FIGURES = ("success", "difference", "pairs", "stages", "causes")
-PAIRS_N, CELLS_N, PANELS_N, CAUSES_N = 3, 4, 6, 8
-"""2x2 pictures; conditions whose stages are drawn; panels of a figure; causes told apart in a figure."""
-CORRECTIONS = {"holm": "Holm's method", "bh": "Benjamini and Hochberg's method"}
-LINES_N = 12
-"""Lines of each kind that a terminal shows below the table."""
-BETWEEN = " | "
-"""Stands between the remarks of a cell."""
+PAIRS_N, CELLS_N, CAUSES_N = 3, 4, 8
+"""2x2 pictures; conditions whose stages are drawn; causes told apart in a figure."""
 REST, SUCCEEDED = "other", "success"
-
-
-class Cells(Protocol):
-    """What any comparison has, of success or of a value."""
-
-    @property
-    def a(self) -> str: ...  # noqa: D102
-    @property
-    def bs(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def by(self) -> str | None: ...  # noqa: D102
-    @property
-    def conditions(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def settings(self) -> dict[str, Any]: ...  # noqa: D102
-    @property
-    def cells(self) -> list[dict[str, Any]]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -79,23 +54,18 @@ def write_comparison(comparison: Comparison, out: str | Path) -> Path:
 
     InputError where nothing can be written there.
     """
-    c, out = comparison, Path(out)
-    write_csv(out / "comparison.csv", c.cells)
-    write_latex(out / "comparison.tex", _printed(c), printed_columns(c), caption=_caption(c), label="tab:comparison")
-    for name, rows in (("pooled", c.pooled), ("decreases", c.decreases), ("stages", c.stages), ("causes", c.causes)):
-        if rows:
-            write_csv(out / f"{name}.csv", rows)
-        else:
-            (out / f"{name}.csv").unlink(missing_ok=True)
-    folder = out / "figures"
-    folder.mkdir(exist_ok=True)
-    page = _Page(folder)
-    pictures = _figures(c, page)
-    for stale in {f"{n}.png" for n in FIGURES} - page.made:
-        (folder / stale).unlink(missing_ok=True)
-    context = _context(c) | {"pictures": pictures}
-    html = _environment().get_template("comparison.html.j2").render(context)
-    return write_whole(out / "report.html", html.encode())
+    c = comparison
+    return P.write_cells(
+        c,
+        Path(out),
+        "comparison.html.j2",
+        printed=_printed(c),
+        columns=printed_columns(c),
+        caption=_caption(c),
+        tables={"pooled": c.pooled, "decreases": c.decreases, "stages": c.stages, "causes": c.causes},
+        figures=lambda pictures: _figures(c, pictures),
+        context=_context(c),
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- the table
@@ -103,77 +73,38 @@ def write_comparison(comparison: Comparison, out: str | Path) -> Path:
 
 def printed_columns(comparison: Comparison) -> list[Column]:
     """Columns of the table as people read it: k/n beside every rate, the difference with its interval, the verdict."""
-    tasks = {row["task"] for row in comparison.cells} != {None}
-    return [
-        *([Column("task")] if tasks else []),
-        *(Column(name) for name in comparison.conditions),
-        Column("b", "a against"),
+    told = (
         Column("a_told", "a: k/n, % [interval]"),
         Column("b_told", "b: k/n, % [interval]"),
         Column("counts", "both/a/b/neither"),
         Column("difference_told", "a - b, points [interval]"),
         Column("p"),
         Column("p_adjusted", "p corrected"),
-        Column("verdict"),
-    ]
+    )
+    return P.printed_columns(comparison, told)
 
 
 def printed(comparison: Comparison) -> str:
     """What a terminal shows: the table, decreases and pooled differences, and what must be known of the cells."""
     c = comparison
     parts = [plain_text(_printed(c), printed_columns(c))]
-    parts += [_lines(f"decreases by {c.by}, points [interval]", [_decrease(c, row) for row in c.decreases])]
-    parts += [_lines("pooled, a - b in points [interval]", [_pooled(row) for row in c.pooled])]
-    told = [*_unpaired(c), *_first_of_each(_remarks(c)), *_first_of_each([("", line) for line in _beside(c)])]
-    parts += [_lines("remarks", told)]
+    parts += [P.lines(f"decreases by {c.by}, points [interval]", [_decrease(c, row) for row in c.decreases])]
+    parts += [P.lines("pooled, a - b in points [interval]", [_pooled(row) for row in c.pooled])]
+    told = [*P.unpaired(c), *P.first_of_each(P.remarks(c)), *P.first_of_each([("", line) for line in _beside(c)])]
+    parts += [P.lines("remarks", told)]
     return "\n\n".join(part.rstrip("\n") for part in parts if part)
-
-
-def _lines(heading: str, lines: list[str]) -> str:
-    """A heading with its lines, LINES_N at most; nothing where there are none."""
-    if not lines:
-        return ""
-    more = [f"and {len(lines) - LINES_N} more, in the report"] if len(lines) > LINES_N else []
-    return "\n".join([f"{heading}:", *(f"  {line}" for line in [*lines[:LINES_N], *more])])
 
 
 def _decrease(c: Comparison, row: Row) -> str:
     """How much two policies lose, in a line."""
-    task = [str(row["task"])] if row["task"] is not None else []
-    rest = ", ".join([*task, *(f"{k} {shown(row[k])}" for k in c.conditions if row.get(k) is not None)])
     losses = ", ".join(f"{row[s]} loses {100 * row[f'{s}_decrease']:.1f}" for s in "ab")
     more = f"{row['b']} by {points(row['difference'], row['low'], row['high'])} more"
-    way = f"{c.by} {shown(row['from'])} to {shown(row['to'])}"
-    return f"{', '.join(p for p in (rest, way) if p)}: {losses}; {more}{_how(row)}: {row['verdict']}"
-
-
-def _how(row: Row) -> str:
-    told = [*(["unpaired"] if row["pairing"] == "unpaired" else []), *([row["how"]] if row.get("how") else [])]
-    return f" ({', '.join(told)})" if told else ""
+    return f"{P.place_of(c, row)}: {losses}; {more}{P.how(row)}: {row['verdict']}"
 
 
 def _pooled(row: Row) -> str:
     """One pooled difference, in a line."""
-    left = f", {row['left_out_n']} unpaired left out" if row["left_out_n"] else ""
-    where = f"{row['task']}, " if row["task"] is not None else ""
-    told = points(row["difference"], row["low"], row["high"])
-    return f"{where}{row['a']} - {row['b']}: {told} over {row['strata_n']} cells{left} ({row['how']}): {row['verdict']}"
-
-
-def _first_of_each(remarks: list[tuple[str, str]]) -> list[str]:
-    """Of remarks that differ in their numbers only the first, and how many more there are."""
-    alike: dict[str, list[str]] = {}
-    for where, note in remarks:
-        alike.setdefault(re.sub(r"\d+", "#", note), []).append(f"{where}: {note}" if where else note)
-    return [same[0] + (f" [and {len(same) - 1} like it]" if len(same) > 1 else "") for same in alike.values()]
-
-
-def _unpaired(c: Cells) -> list[str]:
-    """How many cells could not be compared in pairs though pairs were wished for."""
-    n = sum(row["pairing"] == "unpaired" for row in c.cells)
-    if not n or c.settings["pairing"] == "none":
-        return []
-    return [f"{n} of {len(c.cells)} cells are compared as unpaired, which tells less; why is said of each"]
+    return P.pooled_line(row, points(row["difference"], row["low"], row["high"]))
 
 
 def _printed(comparison: Comparison) -> list[dict[str, Any]]:
@@ -228,7 +159,7 @@ def points(value: float, low: float, high: float) -> str:
 
 
 def _caption(c: Comparison) -> str:
-    level = f"{100 * c.settings['level']:g} %"
+    level = P.level(c)
     seeds = any(map(_over_seeds, c.cells))
     over = "; where several training seeds ran, intervals over seeds and starts and no p" if seeds else ""
     return (
@@ -250,13 +181,13 @@ def _unpaired_tests(c: Comparison) -> str:
 # --------------------------------------------------------------------------------------------------------- the figures
 
 
-def _figures(c: Comparison, page: _Page) -> dict[str, Picture | None]:
+def _figures(c: Comparison, page: Pictures) -> dict[str, Picture | None]:
     """Pictures by name; None where there is nothing to draw."""
     out: dict[str, Picture | None] = dict.fromkeys(FIGURES)
     policies = list(dict.fromkeys([c.a, *c.bs]))
     if c.by and len({row[c.by] for row in c.cells}) > 1:
         by, margin = c.by, c.settings["margin"]
-        curves, differences = _curves(c, by)
+        curves, differences = P.curves(c, by, _side)
         out["success"] = page.add(
             "success", f"Success by {by}, a panel a task", lambda: F.success_figure(curves, by, policies)
         )
@@ -267,7 +198,7 @@ def _figures(c: Comparison, page: _Page) -> dict[str, Picture | None]:
         )
     paired = sorted((r for r in c.cells if r["pairing"] == "paired"), key=lambda r: -abs(r["difference"]))
     largest = {(r["task"], r["b"]): r for r in reversed(paired)}  # of each task and b
-    if drawn := [(_where(c, r), r) for r in paired if any(r is x for x in largest.values())][:PAIRS_N]:
+    if drawn := [(P.where(c, r), r) for r in paired if any(r is x for x in largest.values())][:PAIRS_N]:
         out["pairs"] = page.add("pairs", "Matched outcomes of the largest differences", lambda: F.pairs_figure(drawn))
     if stages := _stage_panels(c):
         names = list(dict.fromkeys(r["stage"] for r in c.stages))
@@ -280,41 +211,9 @@ def _figures(c: Comparison, page: _Page) -> dict[str, Picture | None]:
     return out
 
 
-def _curves(c: Comparison, by: str) -> tuple[list[Any], list[Any]]:
-    """Panels of success and of its difference: (task, (policy, rows) each, levels of `by`)."""
-    rows = [row for row in c.cells if _in_plane(c, row)]
-    success, difference = [], []
-    for task in list(dict.fromkeys(row["task"] for row in rows))[:PANELS_N]:
-        here = [r for r in rows if r["task"] == task]
-        levels = list(dict.fromkeys(sorted((r[by] for r in here), key=_number_first)))
-        of_a = {r[by]: _side(r, "a") for r in sorted(here, key=lambda r: _number_first(r[by]))}
-        of_b = [(b, [r for r in here if r["b"] == b]) for b in c.bs]
-        of_b = [(b, its) for b, its in of_b if its]
-        apart = [(b, [_side(r, "b") for r in its]) for b, its in of_b if b != c.a]
-        success.append((_task(task), [(c.a, list(of_a.values())), *apart], levels))
-        difference.append((_task(task), of_b, levels))
-    return success, difference
-
-
-def _in_plane(c: Cells, row: Row) -> bool:
-    """Whether every condition but `by` has the value of the first row: what a curve is drawn through."""
-    return all(row[k] == c.cells[0][k] for k in c.conditions if k != c.by)
-
-
 def _side(row: Row, side: str) -> dict[str, Any]:
     """Rate of one policy in a cell, with the cell's condition."""
     return {**row, **{key: row[f"{side}_{key}"] for key in ("rate", "low", "high")}}
-
-
-def _task(task: Any) -> str:
-    return "all runs" if task is None else str(task)
-
-
-def _where(c: Cells, row: Row) -> str:
-    """A cell in a few words."""
-    told = [_task(row["task"])] if row["task"] is not None else []
-    told += [f"{key} {row[key]:g}" if isinstance(row[key], float) else f"{key} {row[key]}" for key in c.conditions]
-    return ", ".join(told) or "all runs"
 
 
 def _stage_panels(c: Comparison) -> list[tuple[str, list[tuple[str, list[dict[str, Any]]]]]]:
@@ -327,7 +226,7 @@ def _stage_panels(c: Comparison) -> list[tuple[str, list[tuple[str, list[dict[st
     for place in places:
         here = [r for r in c.stages if tuple(r[k] for k in keys) == place]
         policies = [p for p in dict.fromkeys([c.a, *c.bs]) if any(r["policy"] == p for r in here)]
-        out.append((_where(c, here[0]), [(p, [r for r in here if r["policy"] == p]) for p in policies]))
+        out.append((P.where(c, here[0]), [(p, [r for r in here if r["policy"] == p]) for p in policies]))
     return out
 
 
@@ -335,21 +234,17 @@ def _cause_panels(c: Comparison) -> tuple[list[tuple[str, list[dict[str, Any]]]]
     """(policy, rows) of the first task with causes; the causes: success, the most frequent, the rest; the levels."""
     some = [r for r in c.causes if r["cause"] not in (SUCCEEDED, "unknown")] or c.causes
     task = some[0]["task"]
-    rows = [r for r in c.causes if r["task"] == task and _in_plane(c, r)]
+    rows = [r for r in c.causes if r["task"] == task and P.in_plane(c, r)]
     total: dict[str, int] = {}
     for r in rows:
         total[r["cause"]] = total.get(r["cause"], 0) + r["k"]
     frequent = sorted((k for k in total if k != SUCCEEDED), key=lambda k: -total[k])[:CAUSES_N]
     rows = [r if r["cause"] in (SUCCEEDED, *frequent) else {**r, "cause": REST} for r in rows]
     causes = [SUCCEEDED, *frequent, *([REST] if any(r["cause"] == REST for r in rows) else [])]
-    levels = sorted({r[c.by] for r in rows}, key=_number_first) if c.by else ["all"]
-    policies = [p for p in dict.fromkeys([c.a, *c.bs]) if any(r["policy"] == p for r in rows)][:PANELS_N]
+    levels = sorted({r[c.by] for r in rows}, key=P.number_first) if c.by else ["all"]
+    policies = [p for p in dict.fromkeys([c.a, *c.bs]) if any(r["policy"] == p for r in rows)][: P.PANELS_N]
     ending = "" if task is None else f", {task}"
     return [(p + ending, [r for r in rows if r["policy"] == p]) for p in policies], causes, levels
-
-
-def _number_first(value: Any) -> tuple[int, Any]:
-    return (0, value) if isinstance(value, (int, float)) and not math.isnan(value) else (1, str(value))
 
 
 # ------------------------------------------------------------------------------------------------------------ the page
@@ -358,28 +253,15 @@ def _number_first(value: Any) -> tuple[int, Any]:
 def _context(c: Comparison) -> dict[str, Any]:
     """What the page says, as plain values."""
     rows = [row | _in_words(row) for row in c.cells]
-    verdicts = [row["verdict"] for row in c.cells]
-    better = {name: sum(v.startswith(f"{name} better") for v in verdicts) for name in dict.fromkeys([c.a, *c.bs])}
-    numbers = [(n, f"cells: {name} better") for name, n in better.items() if n or name == c.a]
-    numbers += [(sum(v.startswith("equivalent") for v in verdicts), "cells: equivalent")]
-    numbers += [(sum(v.startswith("not ") for v in verdicts), "cells: not distinguishable")]
     return {
-        "c": c, "rows": rows, "numbers": numbers, "has_tasks": any(r["task"] for r in rows),
-        "has_seeds": any(r["seeds_told"] for r in rows), "unpaired_tests": _unpaired_tests(c), "unpaired": _unpaired(c),
-        "conditions": list(c.conditions), "remarks": _remarks(c), "beside": _beside(c), "points": points,
-        "level": f"{100 * c.settings['level']:g} %", "margin": f"{100 * c.settings['margin']:g}", "shown": shown,
-        "correction": CORRECTIONS[c.settings["correction"]], "settings": sorted(c.settings.items()),
-        "versions": summary.versions(),
-    }  # fmt: skip
-
-
-def _remarks(c: Cells) -> list[tuple[str, str]]:
-    """(cells, remark) of every remark once."""
-    where: dict[str, list[str]] = {}
-    for row in c.cells:
-        for note in row["note"].split(BETWEEN) if row["note"] else ():
-            where.setdefault(note, []).append(f"{row['b']}, {_where(c, row)}")
-    return [("every cell" if len(w) == len(c.cells) else shortened(w, 4), note) for note, w in where.items()]
+        "rows": rows,
+        "numbers": P.verdicts(c, "better"),
+        "has_seeds": any(r["seeds_told"] for r in rows),
+        "unpaired_tests": _unpaired_tests(c),
+        "beside": _beside(c),
+        "points": points,
+        "margin": f"{100 * c.settings['margin']:g}",
+    }
 
 
 def _beside(c: Comparison) -> list[str]:
@@ -393,5 +275,5 @@ def _beside(c: Comparison) -> list[str]:
             for side in ("a", "b")
             if row[f"{side}_{other}_k"] not in (None, row[f"{side}_k"])
         ]
-        out += [f"{_where(c, row)}: {'; '.join(told)}"] if told else []
+        out += [f"{P.where(c, row)}: {'; '.join(told)}"] if told else []
     return list(dict.fromkeys(out))

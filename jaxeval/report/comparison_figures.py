@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxeval.report.figures import FAINT, HATCHES, INK, OKABE_ITO, _figure, _plain, label, title
+from jaxeval.report.figures import FAINT, HATCHES, INK, OKABE_ITO, label, new_figure, plain, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ def _panels(n: int, height_in: float, *, columns_n: int = COLUMNS_N, shared: boo
     """A figure of n panels of equal size; those of the last line that are not needed are empty."""
     wide = min(n, columns_n)
     tall = math.ceil(n / wide)
-    figure = _figure(height_in * tall + 0.4)
+    figure = new_figure(height_in * tall + 0.4)
     axes = figure.subplots(tall, wide, squeeze=False, sharey=shared).ravel().tolist()
     for ax in axes[n:]:
         ax.set_axis_off()
@@ -116,7 +116,7 @@ def draw_curves(
     _level_axis(ax, levels, by)
     ax.grid(axis="y", color="#e4e6e8", linewidth=0.8)
     ax.set_axisbelow(True)
-    _plain(ax)
+    plain(ax)
 
 
 Curves = Sequence[tuple[str, Series, Sequence[Any]]]
@@ -168,7 +168,7 @@ def draw_pairs(ax: Axes, row: Row, name: str) -> None:
     a, b = label(str(row["a"]), 16), label(str(row["b"]), 16)
     ax.set_xticks([0.5, 1.5], [f"{b}\nsucceeds", f"{b}\nfails"])
     ax.set_yticks([1.5, 0.5], [f"{a}\nsucceeds", f"{a}\nfails"])
-    _plain(ax, keep=())
+    plain(ax, keep=())
     ax.tick_params(length=0, labelsize=9.5)
     title(ax, name)
     ax.set_xlabel(_told(row), fontsize=9.5, color=INK)
@@ -195,7 +195,7 @@ def _pale(colour: str, share: float) -> tuple[float, ...]:
 
 def pairs_figure(rows: Sequence[tuple[str, Row]]) -> Figure:
     """The 2x2 of a few cells, side by side."""
-    figure = _figure(3.9)
+    figure = new_figure(3.9)
     places = figure.add_gridspec(1, max(len(rows), COLUMNS_N))
     for k, (name, row) in enumerate(rows):
         draw_pairs(figure.add_subplot(places[0, k]), row, name)
@@ -225,7 +225,7 @@ def stages_figure(panels: Sequence[tuple[str, Series]], stages: Sequence[str], p
         ax.set_ylim(-3, 104)
         ax.grid(axis="y", color="#e4e6e8", linewidth=0.8)
         ax.set_axisbelow(True)
-        _plain(ax)
+        plain(ax)
         title(ax, name)
     axes[0].set_ylabel("runs that reached it, %", fontsize=10.5, color=INK)
     _legend(figure, axes, policies)
@@ -261,7 +261,7 @@ def causes_figure(
         ax.set_ylim(0, 100)
         if by is not None:
             ax.set_xlabel(label(by, 40), fontsize=10.5, color=INK)
-        _plain(ax)
+        plain(ax)
         title(ax, name)
     axes[0].set_ylabel("runs, %", fontsize=10.5, color=INK)
     _legend(figure, axes, [c.replace("_", " ") for c in causes], 4)

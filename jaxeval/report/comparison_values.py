@@ -10,31 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxeval.io.records.columns import Direction
+from jaxeval.report import comparison_parts as P
 from jaxeval.report import comparison_values_figures as F
-from jaxeval.report import summary
-from jaxeval.report.comparison import (
-    CORRECTIONS,
-    _first_of_each,
-    _how,
-    _in_plane,
-    _lines,
-    _number_first,
-    _remarks,
-    _task,
-    _unpaired,
-    _where,
-)
-from jaxeval.report.html import Picture, _environment, _Page
-from jaxeval.report.tables import Column, Row, plain_text, shown, write_csv, write_latex, write_whole
+from jaxeval.report.html import Picture, Pictures
+from jaxeval.report.tables import Column, Row, plain_text, shown
 
 if TYPE_CHECKING:
     import pandas
 
 FIGURES = ("values", "difference", "samples")
-STALE = ("success", "pairs", "stages", "causes")
-"""Figures that a comparison of success leaves in the same folder."""
-PANELS_N, LEAST_N = 6, 3
-"""Panels of a figure at most; cells whose numbers are drawn at least, where there are as many."""
+LEAST_N = 3
+"""Cells whose numbers are drawn at least, where there are as many."""
 DIRECTIONS = {"higher": "higher is better", "lower": "lower is better", None: "which is better was not given"}
 
 
@@ -83,23 +69,18 @@ def write_value_comparison(comparison: ValueComparison, out: str | Path) -> Path
 
     InputError where nothing can be written there.
     """
-    c, out = comparison, Path(out)
-    write_csv(out / "comparison.csv", c.cells)
-    write_latex(out / "comparison.tex", _printed(c), printed_columns(c), caption=_caption(c), label="tab:comparison")
-    for name, rows in (("pooled", c.pooled), ("changes", c.changes), ("decreases", []), ("stages", []), ("causes", [])):
-        if rows:
-            write_csv(out / f"{name}.csv", rows)
-        else:
-            (out / f"{name}.csv").unlink(missing_ok=True)  # of an earlier comparison in the same folder
-    folder = out / "figures"
-    folder.mkdir(exist_ok=True)
-    page = _Page(folder)
-    pictures = _figures(c, page)
-    for stale in {f"{n}.png" for n in (*FIGURES, *STALE)} - page.made:
-        (folder / stale).unlink(missing_ok=True)
-    context = _context(c) | {"pictures": pictures}
-    html = _environment().get_template("comparison_values.html.j2").render(context)
-    return write_whole(out / "report.html", html.encode())
+    c = comparison
+    return P.write_cells(
+        c,
+        Path(out),
+        "comparison_values.html.j2",
+        printed=_printed(c),
+        columns=printed_columns(c),
+        caption=_caption(c),
+        tables={"pooled": c.pooled, "changes": c.changes},
+        figures=lambda pictures: _figures(c, pictures),
+        context=_context(c),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ in words
@@ -137,11 +118,7 @@ def with_interval(x: float | None, low: float | None, high: float | None, *, sig
 
 def printed_columns(comparison: ValueComparison) -> list[Column]:
     """Columns of the table as people read it: n and mean of each, the difference with its interval, the verdict."""
-    tasks = {row["task"] for row in comparison.cells} != {None}
-    return [
-        *([Column("task")] if tasks else []),
-        *(Column(name) for name in comparison.conditions),
-        Column("b", "a against"),
+    told = (
         Column("a_told", "a: n, mean [interval]"),
         Column("b_told", "b: n, mean [interval]"),
         Column("pairs_told", "pairs"),
@@ -150,8 +127,8 @@ def printed_columns(comparison: ValueComparison) -> list[Column]:
         Column("p_told", "p"),
         Column("p_corrected", "p corrected"),
         Column("rank_p", "rank p"),
-        Column("verdict"),
-    ]
+    )
+    return P.printed_columns(comparison, told)
 
 
 def printed(comparison: ValueComparison) -> str:
@@ -159,9 +136,9 @@ def printed(comparison: ValueComparison) -> str:
     c = comparison
     head = f"{_named(c)}: {DIRECTIONS[c.direction]}"
     parts = [f"{head}\n{plain_text(_printed(c), printed_columns(c))}"]
-    parts += [_lines(f"changes by {c.by}, a - b [interval]", [_change(c, row) for row in c.changes])]
-    parts += [_lines("pooled, a - b [interval]", [_pooled(row) for row in c.pooled])]
-    parts += [_lines("remarks", [*_unpaired(c), *_first_of_each(_remarks(c))])]
+    parts += [P.lines(f"changes by {c.by}, a - b [interval]", [_change(c, row) for row in c.changes])]
+    parts += [P.lines("pooled, a - b [interval]", [_pooled(row) for row in c.pooled])]
+    parts += [P.lines("remarks", [*P.unpaired(c), *P.first_of_each(P.remarks(c))])]
     return "\n\n".join(part.rstrip("\n") for part in parts if part)
 
 
@@ -172,20 +149,14 @@ def _named(c: ValueComparison) -> str:
 
 def _change(c: ValueComparison, row: Row) -> str:
     """How two policies' means change, in a line."""
-    task = [str(row["task"])] if row["task"] is not None else []
-    rest = ", ".join([*task, *(f"{k} {shown(row[k])}" for k in c.conditions if row.get(k) is not None)])
     means = ", ".join(f"{row[s]} {shown(row[f'{s}_from'])} to {shown(row[f'{s}_to'])}" for s in "ab")
     more = f"a - b by {with_interval(row['difference'], row['low'], row['high'], signed=True)}"
-    way = f"{c.by} {shown(row['from'])} to {shown(row['to'])}"
-    return f"{', '.join(p for p in (rest, way) if p)}: {means}; {more}{_how(row)}: {row['verdict']}"
+    return f"{P.place_of(c, row)}: {means}; {more}{P.how(row)}: {row['verdict']}"
 
 
 def _pooled(row: Row) -> str:
     """One pooled difference, in a line."""
-    left = f", {row['left_out_n']} unpaired left out" if row["left_out_n"] else ""
-    where = f"{row['task']}, " if row["task"] is not None else ""
-    told = with_interval(row["difference"], row["low"], row["high"], signed=True)
-    return f"{where}{row['a']} - {row['b']}: {told} over {row['strata_n']} cells{left} ({row['how']}): {row['verdict']}"
+    return P.pooled_line(row, with_interval(row["difference"], row["low"], row["high"], signed=True))
 
 
 def _printed(c: ValueComparison) -> list[dict[str, Any]]:
@@ -239,7 +210,7 @@ def _bracket(told: str) -> str:
 
 
 def _caption(c: ValueComparison) -> str:
-    level = f"{100 * c.settings['level']:g} %"
+    level = P.level(c)
     seeds = any(row.get("seeds_p") is not None for row in c.cells)
     over = "; where several training seeds ran, intervals and p over seeds and starts" if seeds else ""
     return (
@@ -253,13 +224,13 @@ def _caption(c: ValueComparison) -> str:
 # --------------------------------------------------------------------------------------------------------- the figures
 
 
-def _figures(c: ValueComparison, page: _Page) -> dict[str, Picture | None]:
+def _figures(c: ValueComparison, page: Pictures) -> dict[str, Picture | None]:
     """Pictures by name; None where there is nothing to draw."""
     out: dict[str, Picture | None] = dict.fromkeys(FIGURES)
     policies = list(dict.fromkeys([c.a, *c.bs]))
     if c.by and len({row[c.by] for row in c.cells}) > 1:
         by = c.by
-        means, differences = _curves(c, by)
+        means, differences = P.curves(c, by, _side)
         out["values"] = page.add(
             "values",
             f"Mean of {c.value} by {by}, a panel a task",
@@ -281,26 +252,11 @@ def _figures(c: ValueComparison, page: _Page) -> dict[str, Picture | None]:
 
 def _drawn(c: ValueComparison) -> list[tuple[str, Row, Samples]]:
     """Cells whose numbers are drawn: the largest effect of each task and policy, then the next largest."""
-    every = [(_where(c, r), r, s) for r, s in zip(c.cells, c.samples, strict=True) if len(s.a) and len(s.b)]
+    every = [(P.where(c, r), r, s) for r, s in zip(c.cells, c.samples, strict=True) if len(s.a) and len(s.b)]
     every = sorted(every, key=lambda d: -abs(d[1]["effect"] or 0))
     first = {(r["task"], r["b"]): k for k, (_, r, _) in reversed(list(enumerate(every)))}
     order = sorted(range(len(every)), key=lambda k: (k not in first.values(), k))
-    return [every[k] for k in order[: max(LEAST_N, min(len(first), PANELS_N))]]
-
-
-def _curves(c: ValueComparison, by: str) -> tuple[list[Any], list[Any]]:
-    """Panels of means and of their difference: (task, (policy, rows) each, levels of `by`)."""
-    rows = [row for row in c.cells if _in_plane(c, row)]
-    means, differences = [], []
-    for task in list(dict.fromkeys(row["task"] for row in rows))[:PANELS_N]:
-        here = [r for r in rows if r["task"] == task]
-        levels = list(dict.fromkeys(sorted((r[by] for r in here), key=_number_first)))
-        of_a = {r[by]: _side(r, "a") for r in sorted(here, key=lambda r: _number_first(r[by]))}
-        of_b = [(b, its) for b in c.bs if (its := [r for r in here if r["b"] == b])]
-        apart = [(b, [_side(r, "b") for r in its]) for b, its in of_b if b != c.a]
-        means.append((_task(task), [(c.a, list(of_a.values())), *apart], levels))
-        differences.append((_task(task), of_b, levels))
-    return means, differences
+    return [every[k] for k in order[: max(LEAST_N, min(len(first), P.PANELS_N))]]
 
 
 def _side(row: Row, side: str) -> dict[str, Any]:
@@ -316,19 +272,14 @@ def _side(row: Row, side: str) -> dict[str, Any]:
 def _context(c: ValueComparison) -> dict[str, Any]:
     """What the page says, as plain values."""
     rows = [row | _in_words(row) for row in c.cells]
-    verdicts = [row["verdict"] for row in c.cells]
-    word = "better" if c.direction else "higher"
-    found = {name: sum(v.startswith(f"{name} {word}") for v in verdicts) for name in dict.fromkeys([c.a, *c.bs])}
-    numbers = [(n, f"cells: {name} {word}") for name, n in found.items() if n or name == c.a]
-    numbers += [(sum(v.startswith("equivalent") for v in verdicts), "cells: equivalent")]
-    numbers += [(sum(v.startswith("not ") for v in verdicts), "cells: not distinguishable")]
     margin = c.settings["margin"]
     return {
-        "c": c, "rows": rows, "numbers": numbers, "has_tasks": any(r["task"] for r in rows), "named": _named(c),
-        "direction": DIRECTIONS[c.direction], "has_seeds": any(r["seeds_told"] for r in rows),
-        "unpaired": _unpaired(c), "conditions": list(c.conditions), "remarks": _remarks(c),
-        "level": f"{100 * c.settings['level']:g} %", "margin": amount(margin, c.unit) if margin is not None else "",
-        "shown": shown, "correction": CORRECTIONS[c.settings["correction"]], "settings": sorted(c.settings.items()),
-        "versions": summary.versions(), "change": [_change(c, row) for row in c.changes],
+        "rows": rows,
+        "numbers": P.verdicts(c, "better" if c.direction else "higher"),
+        "has_seeds": any(r["seeds_told"] for r in rows),
+        "named": _named(c),
+        "direction": DIRECTIONS[c.direction],
+        "margin": amount(margin, c.unit) if margin is not None else "",
+        "change": [_change(c, row) for row in c.changes],
         "pooled": [_pooled(row) for row in c.pooled],
-    }  # fmt: skip
+    }

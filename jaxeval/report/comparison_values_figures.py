@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxeval.report.comparison_figures import Curves, Row, _legend, _panels, _style, draw_curves
-from jaxeval.report.figures import DOTS_N, FAINT, INK, _plain, label, title
+from jaxeval.report.figures import DOTS_N, FAINT, GOLDEN, INK, label, plain, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-GOLDEN = 0.6180339887
-"""Steps of it, less whole ones, fill a strip evenly."""
 
 
 def means_figure(panels: Curves, by: str, policies: Sequence[str], named: str) -> Figure:
@@ -128,5 +125,5 @@ def _zero(ax: Axes, margin: float | None) -> None:
 def _finish(ax: Axes) -> None:
     ax.grid(axis="y", color="#e4e6e8", linewidth=0.8)
     ax.set_axisbelow(True)
-    _plain(ax)
+    plain(ax)
     ax.tick_params(axis="x", labelsize=9, length=0)

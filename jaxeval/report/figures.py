@@ -8,6 +8,7 @@ here touches pyplot.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 OKABE_ITO = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "oo", "++", "--")
 INK, FAINT = "#222222", "#8a8a8a"
+OUTCOMES = {"succeeded": OKABE_ITO[0], "failed": OKABE_ITO[5]}
 WIDTH_IN, DPI = 9.6, 140
+GOLDEN = 0.6180339887
+"""Spreads dots across a row without two of them close by."""
 DOTS_N = 300
 """Dots drawn for one group at most; the box is made of all."""
 UNSEEN_SHARE = 0.01
@@ -39,13 +43,15 @@ def png(figure: Figure) -> bytes:
     return out.getvalue()
 
 
-def _figure(height_in: float, width_in: float = WIDTH_IN) -> Figure:
+def new_figure(height_in: float, width_in: float = WIDTH_IN) -> Figure:
+    """An empty figure as wide as the page."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width_in, height_in), layout="constrained")
 
 
-def _plain(ax: Axes, *, keep: tuple[str, ...] = ("bottom", "left")) -> None:
+def plain(ax: Axes, *, keep: tuple[str, ...] = ("bottom", "left")) -> None:
+    """Axes with faint lines, at these sides alone."""
     for side, spine in ax.spines.items():
         spine.set_visible(side in keep)
         spine.set_color(FAINT)
@@ -66,6 +72,22 @@ def colour_bar(figure: FigureBase, mesh: Any, axes: Any, text: str, *, ticks: An
     return bar
 
 
+def draw_strips(ax: Axes, rows: Sequence[np.ndarray], *, colours: Sequence[str] = (OKABE_ITO[0],)) -> None:
+    """A row of dots for each set of numbers, the first at the top, with a bar at the median; colours in turn."""
+    for y, values in enumerate(rows):
+        some = values[np.unique(np.linspace(0, len(values) - 1, min(len(values), DOTS_N)).astype(int))]
+        height = y + ((np.arange(len(some)) * GOLDEN) % 1 - 0.5) * 0.5
+        dots = ax.scatter(some, height, s=26, color=colours[y % len(colours)], edgecolor="white", linewidth=0.6)
+        dots.set(zorder=3, clip_on=False)
+        if len(values):
+            ax.plot([np.median(values)] * 2, [y - 0.34, y + 0.34], color=INK, linewidth=2.2, zorder=4)
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.grid(axis="x", color="#e4e4e4", linewidth=0.8, zorder=0)
+    ax.set_axisbelow(True)
+    plain(ax)
+    ax.tick_params(axis="y", length=0)
+
+
 # ------------------------------------------------------------------------------------------------- Q of every execution
 
 
@@ -81,7 +103,7 @@ def draw_quality(ax: Axes, groups: list[tuple[str, np.ndarray, np.ndarray]], *, 
     start = np.floor(lowest * 10 - 0.2) / 10 if lowest >= 0.5 else 0.0
     for y, (_, q, closed) in enumerate(groups):
         shown = np.unique(np.linspace(0, len(q) - 1, min(len(q), DOTS_N)).astype(int)) if len(q) else np.zeros(0, int)
-        height = y + ((np.arange(len(shown)) * 0.6180339887) % 1 - 0.5) * 0.5
+        height = y + ((np.arange(len(shown)) * GOLDEN) % 1 - 0.5) * 0.5
         if len(q) >= 4:
             low, middle, high = np.quantile(q, [0.25, 0.5, 0.75])
             box = Rectangle(
@@ -107,14 +129,14 @@ def draw_quality(ax: Axes, groups: list[tuple[str, np.ndarray, np.ndarray]], *, 
     ax.set_xlabel("Q" if start == 0 else f"Q (the axis starts at {start:.1f})", fontsize=11, color=INK)
     ax.grid(axis="x", color="#e4e4e4", linewidth=0.8, zorder=0)
     ax.set_axisbelow(True)
-    _plain(ax)
+    plain(ax)
 
 
 def quality_figure(groups: list[tuple[str, np.ndarray, np.ndarray]]) -> Figure:
     """Q of every execution by group."""
     from matplotlib.lines import Line2D
 
-    figure = _figure(1.5 + 0.62 * max(1, len(groups)))
+    figure = new_figure(1.5 + 0.62 * max(1, len(groups)))
     ax = figure.subplots()
     draw_quality(ax, groups)
     keys = [
@@ -161,7 +183,7 @@ def _progress_axes(ax: Axes, rows: list[str], sub_tasks: list[str], bins_n: int,
     ax.set_ylim(len(rows), 0)
     ax.set_yticks(np.arange(len(rows)) + 0.5, [label(row) for row in rows])
     ax.set_xticks([])
-    _plain(ax, keep=("top", "bottom", "left", "right"))
+    plain(ax, keep=("top", "bottom", "left", "right"))
     ax.tick_params(length=0)
     if names:
         for p, name in enumerate(sub_tasks):
@@ -185,7 +207,7 @@ def cost_figure(
     groups: list[tuple[str, np.ndarray]], rows: list[str], sub_tasks: list[str], bins_n: int, top: float
 ) -> Figure:
     """One cost map a group, one under the other, on the colour scale that all groups share (``top`` is its end)."""
-    figure = _figure(0.75 + sum(0.55 + 0.27 * len(rows) for _ in groups))
+    figure = new_figure(0.75 + sum(0.55 + 0.27 * len(rows) for _ in groups))
     axes = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
     for i, (ax, (name, cost)) in enumerate(zip(axes, groups, strict=True)):
         mesh = draw_cost_map(ax, cost, rows, sub_tasks, bins_n, top=top, names=i == 0)
@@ -249,7 +271,7 @@ def constraint_figure(
     pinned_n: np.ndarray, spread_mm: np.ndarray, rows: list[str], sub_tasks: list[str], bins_n: int, top: float
 ) -> Figure:
     """What the reference holds: pinned directions and the spread along them (mm, ``top`` ends the scale)."""
-    figure = _figure(1.5 + 2 * (0.35 + 0.33 * len(rows)))
+    figure = new_figure(1.5 + 2 * (0.35 + 0.33 * len(rows)))
     upper, lower = figure.subplots(2, 1)
     counts = draw_pinned_count(upper, pinned_n, rows, sub_tasks, bins_n)
     title(upper, "pinned directions, of 6", above_names=True)
@@ -314,14 +336,14 @@ def draw_track(
     )  # fmt: skip
     ax.set_xlabel("time, s", fontsize=11, color=INK)
     ax.set_ylabel("frame cost", fontsize=11, color=INK)
-    _plain(ax)
+    plain(ax)
 
 
 def track_figure(
     t_s: np.ndarray, cost: np.ndarray, rows: list[str], sub_tasks: list[str], ends_s: np.ndarray, worst: int
 ) -> Figure:
     """Frame cost of one execution over time."""
-    figure = _figure(3.0)
+    figure = new_figure(3.0)
     ax = figure.subplots()
     draw_track(ax, t_s, cost, rows, sub_tasks, ends_s, worst)
     if ax.get_legend_handles_labels()[0]:

@@ -14,11 +14,11 @@ from jaxeval.metrics.kinematic import FLOOR
 from jaxeval.metrics.smoothness import SmoothnessParams, sparc_settings
 from jaxeval.metrics.spectral_arc import Sparc, sparc, speed_spectrum
 from jaxeval.metrics.status import Status
-from jaxeval.report.scored import SCORES, Scored, first_line, floats_of, read_columns, texts_of
+from jaxeval.report.scored import Scored, first_line, floats_of
 from jaxeval.report.summary import lowest_groups
 
 FRAME_MOTION = "frame_motion.parquet"
-FAMILIES = ("smoothness.", "kinematic.", "tracking.")
+FAMILIES = ("smoothness.", "kinematic.")
 SPARC, LEAST_W = "smoothness.sparc", "kinematic.min_w"
 CHOSEN_GROUPS_N = 2
 """Groups of which executions are looked at closely; of each the lowest and the one in the middle."""
@@ -33,13 +33,12 @@ tip by less than 0.02 (m/s, or rad/s) along the direction in which the arm is we
 class Motion:
     """Motion metrics of a scored set by column of `scores.parquet`; NaN and "" where there is nothing to say.
 
-    ``sub_tasks`` have their own SPARC; ``tracks`` are the bodies compared with the truth.
+    ``sub_tasks`` have their own SPARC.
     """
 
     number: dict[str, np.ndarray]
     text: dict[str, list[str]]
     sub_tasks: tuple[str, ...]
-    tracks: tuple[str, ...]
 
     def setting(self, column: str) -> str:
         """What a column of text says of the executions, such as the robot's name; empty where there is none."""
@@ -82,26 +81,19 @@ class MotionTrack:
 
 
 def read_motion(scored: Scored) -> Motion | None:
-    """The motion metrics of a scored set, None where there are none. InputError when they cannot be read."""
+    """The motion metrics of a scored set, None where there are none."""
 
     def wanted(name: str) -> bool:
         whole = name.startswith(FAMILIES) and name.count(".") == 1
-        return whole or name.startswith((f"{SPARC}.", f"{SPARC}_status.", "tracking."))
+        return whole or name.startswith((f"{SPARC}.", f"{SPARC}_status."))
 
-    table = read_columns(scored.folder / SCORES, [], optional=wanted)
-    if not table.column_names:
+    names = [name for name in scored.table.column_names if wanted(name)]
+    if not names:
         return None
-    number: dict[str, np.ndarray] = {}
-    text: dict[str, list[str]] = {}
-    for name in table.column_names:
-        if str(table[name].type) in ("string", "large_string", "null"):
-            text[name] = texts_of(table[name])
-        else:
-            number[name] = floats_of(table[name])
-    sub_tasks = [name.removeprefix(f"{SPARC}.") for name in table.column_names if name.startswith(f"{SPARC}.")]
-    tracks = [n[len("tracking.") : -len(".coverage")] for n in number if n.startswith("tracking.")
-              and n.endswith(".coverage")]  # fmt: skip
-    return Motion(number, text, tuple(sub_tasks), tuple(tracks))
+    texts = [n for n in names if str(scored.table.schema.field(n).type) in ("string", "large_string", "null")]
+    number = {name: scored.floats(name) for name in names if name not in texts}
+    sub_tasks = [name.removeprefix(f"{SPARC}.") for name in names if name.startswith(f"{SPARC}.")]
+    return Motion(number, {name: scored.texts(name) for name in texts}, tuple(sub_tasks))
 
 
 def read_motion_frames(scored: Scored, rows: Sequence[int]) -> dict[int, MotionTrack] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxeval.metrics.kinematic import FLOOR
-from jaxeval.report.figures import FAINT, INK, OKABE_ITO, _figure, _plain, label, title
+from jaxeval.report.figures import FAINT, INK, OKABE_ITO, label, new_figure, plain, title
 from jaxeval.report.motion import SINGULAR_SIGMA, MotionTrack, Spectrum, sub_task_spans, thinned
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _title(ax: Axes, text: str, levels: int) -> None:
 
 def _time_axis(ax: Axes, track: MotionTrack) -> None:
     ax.set_xlim(float(track.t_s[0]), max(float(track.t_s[-1]), float(track.t_s[0]) + 1e-6))
-    _plain(ax)
+    plain(ax)
 
 
 # ------------------------------------------------------------------------------------------------ speed and spectrum
@@ -100,7 +100,7 @@ def draw_spectrum(ax: Axes, spectrum: Spectrum, *, words: bool) -> None:
             ha="right", va="bottom", **offset,
         )  # fmt: skip
     ax.set_ylabel("spectrum", fontsize=10, color=INK)
-    _plain(ax)
+    plain(ax)
 
 
 def _root(x: Any) -> Any:
@@ -110,7 +110,7 @@ def _root(x: Any) -> Any:
 def motion_figure(rows: Sequence[tuple[str, MotionTrack, Spectrum | None, float]], sub_tasks: Sequence[str]) -> Figure:
     """Speed over time beside its spectrum, a row an execution: (title, frames, spectrum, SPARC)."""
     named = any(len(sub_task_spans(track)) for _, track, _, _ in rows)
-    figure = _figure(0.35 + (2.25 if named else 1.95) * len(rows))
+    figure = new_figure(0.35 + (2.25 if named else 1.95) * len(rows))
     axes = figure.subplots(len(rows), 2, squeeze=False, gridspec_kw={"width_ratios": [1.7, 1]})
     top = max(1e3 * float(np.nanmax(track.speed_m_s)) for _, track, _, _ in rows if track.speed_m_s is not None)
     for i, (left, right) in enumerate(axes):
@@ -150,7 +150,7 @@ def manipulability_figure(rows: Sequence[tuple[str, MotionTrack]], sub_tasks: Se
     from matplotlib.patches import Patch
 
     named = any(len(sub_task_spans(track)) for _, track in rows)
-    figure = _figure(0.75 + (2.05 if named else 1.75) * len(rows))
+    figure = new_figure(0.75 + (2.05 if named else 1.75) * len(rows))
     axes = figure.subplots(len(rows), 2, squeeze=False)
     columns = [("w", "w, translational", FLOOR), ("sigma_min", "σ_min", SINGULAR_SIGMA)]
     for k, (attribute, told, floor) in enumerate(columns):
@@ -187,7 +187,7 @@ def trajectories_figure(paths: Sequence[tuple[int, MotionTrack]], groups: Sequen
     """
     from matplotlib.lines import Line2D
 
-    figure = _figure(5.6)
+    figure = new_figure(5.6)
     grid = figure.add_gridspec(2, 2, width_ratios=[1.75, 1])
     space: Any = figure.add_subplot(grid[:, 0], projection="3d")
     above, side = figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1])
@@ -218,7 +218,7 @@ def trajectories_figure(paths: Sequence[tuple[int, MotionTrack]], groups: Sequen
     for ax, name in ((above, "from above"), (side, "from the side")):
         ax.set_aspect("equal", adjustable="datalim")
         title(ax, name)
-        _plain(ax)
+        plain(ax)
     keys = [Line2D([], [], color=OKABE_ITO[g], linestyle=DASHES[g], linewidth=2, label=label(name))
             for g, name in enumerate(groups)]  # fmt: skip
     if any(track.singular.any() for _, track in paths):

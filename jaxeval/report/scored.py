@@ -1,10 +1,10 @@
-"""A scored set as the report needs it: read from the files of `jaxeval score`, frames streamed once."""
+"""A scored set as the report needs it: the one reader of what `jaxeval score` wrote; frames are streamed once."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
+from jaxeval.io.records.columns import OWN, meaning_of
 from jaxeval.io.reference import reference_hash
+from jaxeval.metrics.registry import all_metrics
 from jaxeval.types import Reference
 
 SCORES, FRAME_COSTS, ABOUT = "scores.parquet", "frame_costs.parquet", "score.json"
@@ -23,12 +25,27 @@ Q_NUMBERS = ("gate_free_Q", "worst_frame", "worst_z")
 
 
 @dataclass(frozen=True)
+class About:
+    """What is known about a column of scores: kind, unit, direction and meaning as the registry has them.
+
+    ``section``: where its metric wants it told, "" for a column that no metric owns.
+    """
+
+    kind: str
+    unit: str
+    direction: str | None
+    meaning: str
+    section: str
+
+
+@dataclass(frozen=True)
 class Scored:
     """Scores of a set of executions, one entry an execution; NaN and "" where there is nothing to say.
 
     ``has_q``: Q was scored; without it every Q is NaN. ``valid``: the execution could be judged; ``closed``: it was,
     and its terminal gate closed. ``groups`` are in natural order ("tilt 5" before "tilt 10"); ``group`` is an index
-    into them. ``told`` is `score.json`.
+    into them. ``told`` is `score.json`. ``columns``: what is known about those of `table` that were described when they
+    were scored, or are described by a metric that is installed here; the rest is left out.
     """
 
     folder: Path
@@ -42,6 +59,8 @@ class Scored:
     group: np.ndarray
     ends_s: np.ndarray  # [episodes, P], NaN where a sub-task was never reached; P is 0 without Q or reference
     findings: dict[str, int]
+    table: Any  # pyarrow.Table, all of scores.parquet
+    columns: dict[str, About]
 
     @property
     def n(self) -> int:
@@ -52,6 +71,27 @@ class Scored:
     def q(self) -> np.ndarray:
         """Q of every execution."""
         return self.number["Q"]
+
+    def floats(self, column: str) -> np.ndarray:
+        """A column as float64, NaN where it is null."""
+        return floats_of(self.table[column])
+
+    def texts(self, column: str) -> list[str]:
+        """A column as text, empty where it is null."""
+        return texts_of(self.table[column])
+
+    def values(self, column: str) -> list[Any]:
+        """A column as it was written, None where it is null."""
+        return self.table[column].to_pylist()
+
+    def of_section(self, section: str) -> dict[str, About]:
+        """Columns that metrics want told in that section, in their order."""
+        return {name: about for name, about in self.columns.items() if about.section == section}
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """Names of all sections that columns are there of."""
+        return tuple(dict.fromkeys(about.section for about in self.columns.values() if about.section))
 
     def rows_of(self, group: int) -> np.ndarray:
         """Judged executions of a group."""
@@ -90,7 +130,7 @@ def read_scored(folder: Path, reference: Reference | None) -> Scored:
         _check_same(folder / ABOUT, told, reference)
     ends = [f"sub_task_end_s.{s.name}" for s in reference.spec.sub_tasks] if has_q and reference is not None else []
     texts, numbers = TEXT + Q_TEXT * has_q, NUMBERS + Q_NUMBERS * has_q
-    table = read_columns(folder / SCORES, [*texts, *numbers, "valid", "gate", *ends], optional="findings".__eq__)
+    table = _read_table(folder / SCORES, [*texts, *numbers, "valid", "gate", *ends])
     n = table.num_rows
     if n == 0:
         raise InputError(f"{folder / SCORES}: it holds no execution; expected at least one; score some episodes")
@@ -120,7 +160,23 @@ def read_scored(folder: Path, reference: Reference | None) -> Scored:
         group=np.array([place[g] for g in text["group"]]),
         ends_s=np.stack([floats_of(table[name]) for name in ends], axis=1) if ends else np.zeros((n, 0)),
         findings=findings,
+        table=table,
+        columns=_described(table.column_names, told.get("columns", {})),
     )
+
+
+def _described(names: list[str], told: dict[str, Any]) -> dict[str, About]:
+    """What is known about columns: as `score.json` keeps it, else as the registry has it."""
+    sections = {c.name: metric.section for metric in all_metrics().values() for c in metric.columns}
+    sections |= {c.name: "" for c in OWN}  # a recording has these too
+    out: dict[str, About] = {}
+    for name in names:
+        if (known := told.get(name)) is not None:
+            out[name] = About(*(known[k] for k in ("kind", "unit", "direction", "meaning", "section")))
+        elif (column := meaning_of(name)) is not None:
+            section = sections.get(column.name, "")
+            out[name] = About(column.kind, column.unit, column.direction, column.meaning, section)
+    return out
 
 
 def _check_same(path: Path, told: dict[str, Any], reference: Reference) -> None:
@@ -247,8 +303,8 @@ def _read_told(path: Path) -> dict[str, Any]:
     return told
 
 
-def read_columns(path: Path, names: list[str], *, optional: Callable[[str], bool]) -> Any:
-    """Columns of `scores.parquet`, and those it has that are ``optional``. InputError when it cannot be read."""
+def _read_table(path: Path, names: list[str]) -> Any:
+    """`scores.parquet`, which must have these columns. InputError when it cannot be read."""
     import pyarrow.parquet as pq
 
     if not path.is_file():
@@ -256,10 +312,9 @@ def read_columns(path: Path, names: list[str], *, optional: Callable[[str], bool
     refuse_lfs_pointer(path)
     try:
         with pq.ParquetFile(path) as file:
-            present = file.schema_arrow.names
-            if missing := [x for x in names if x not in present]:
+            if missing := [x for x in names if x not in file.schema_arrow.names]:
                 raise InputError(f"{path}: no column {missing[0]}; expected what `jaxeval score` writes; score again")
-            return file.read(columns=names + [x for x in present if optional(x) and x not in names])
+            return file.read()
     except InputError:
         raise
     except Exception as error:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxeval.metrics import geometric as G
-from jaxeval.report.scored import FRAME_COSTS, Frames, Scored, natural
+from jaxeval.report.scored import Frames, Scored, natural
 from jaxeval.types import FINDINGS, Reference
 
 WORST_N, CLOSED_N = 6, 3
@@ -113,7 +113,9 @@ def execution_row(scored: Scored, i: int, frames: Frames | None) -> dict[str, An
         kind = "gate closed"
     else:
         reason, kind = scored.text["worst_direction"][i] or "nothing beyond the admissible radius", ""
-    return plain_row(scored, i) | {
+    return {
+        "episode": scored.text["episode"][i],
+        "group": scored.text["group"][i],
         "q": float(scored.q[i]) if scored.valid[i] else None,
         "kind": kind,
         "reason": reason,
@@ -121,12 +123,6 @@ def execution_row(scored: Scored, i: int, frames: Frames | None) -> dict[str, An
         "frame": int(frame) if np.isfinite(frame) else None,
         "time": time,
     }
-
-
-def plain_row(scored: Scored, i: int) -> dict[str, Any]:
-    """A line of the table of executions where Q is not told."""
-    group = scored.text["group"][i]
-    return {"episode": scored.text["episode"][i], "group": group, "group_key": scored.groups.index(group)}
 
 
 def costly_stretch(t_s: np.ndarray, cost: np.ndarray, *, quiet: float = 0.05) -> tuple[float, float, float] | None:
@@ -216,12 +212,10 @@ def provenance(scored: Scored, about: dict[str, Any]) -> list[tuple[str, str]]:
     return out
 
 
-def skipped(
-    scored: Scored, reference: Reference | None, frames: Frames | None, about: dict[str, Any]
-) -> list[tuple[str, list[str]]]:
-    """What this report does not judge or show, and what was remarked on the way: (title, lines); none is empty.
+def skipped(scored: Scored, about: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """What was not judged, and what was remarked on the way: (title, lines); none is empty.
 
-    ``reference`` is None where the report is of motion alone.
+    ``about``: what is known about the reference, empty without one.
     """
     told = scored.told
     not_judged = [
@@ -233,7 +227,6 @@ def skipped(
         f"{code}: {n} executions ({FINDINGS[code][1]})" for code, n in scored.findings.items() if code in FINDINGS
     ]
     files = [str(r[1]) if isinstance(r, list | tuple) and len(r) > 1 else str(r) for r in told.get("refused", ())]
-    absent = f"cost over progress and time, times of worst frames: {FRAME_COSTS} was not written (frames=true)"
     sections = [
         ("Relations that were not scored (a body is missing)", [str(p) for p in told.get("skipped_pairs", ())]),
         ("Executions that were not judged", not_judged),
@@ -242,16 +235,11 @@ def skipped(
         ("Notes of the scoring", [str(x) for x in told.get("notes", ())]),
         ("Notes of the fit", [str(x) for x in about.get("notes", ())]),
         ("Remarks on the recordings", sorted(remarks, key=natural)),
-        (
-            "Relations whose mean is not unique (a demonstration lies over 90 deg from it, as free turns do), by bins",
-            [] if reference is None else _unsure(reference),
-        ),
-        ("Figures left out", [absent] if reference is not None and frames is None else []),
     ]
     return [(title, shortened(lines)) for title, lines in sections if lines]
 
 
-def _unsure(reference: Reference) -> list[str]:
+def unsure(reference: Reference) -> list[str]:
     """Relations and in how many bins their mean is not unique."""
     count = (~np.asarray(reference.converged)).sum(axis=1)
     bins_n = reference.nominal.shape[1]

@@ -9,13 +9,12 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jaxeval.io.errors import InputError
+from jaxeval.io.files import write_text
 
 Row = Mapping[str, Any]
 
@@ -117,32 +116,14 @@ def plain_text(rows: Sequence[Row], columns: Sequence[Column] | None = None) -> 
 
 def write_csv(path: Path, rows: Sequence[Row], columns: Sequence[Column] | None = None) -> Path:
     """Write `csv_text` to a file, whole or not at all; returns the path."""
-    return write_whole(path, csv_text(rows, columns).encode())
+    return write_text(path, csv_text(rows, columns))
 
 
 def write_latex(
     path: Path, rows: Sequence[Row], columns: Sequence[Column] | None = None, *, caption: str = "", label: str = ""
 ) -> Path:
     """Write `latex_text` to a file, whole or not at all; returns the path."""
-    return write_whole(path, latex_text(rows, columns, caption=caption, label=label).encode())
-
-
-def write_whole(path: Path, data: bytes) -> Path:
-    """Write a file whole or not at all; InputError where nothing can be written there."""
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.writing")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(data)
-        os.replace(part, path)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror}); expected a writable folder; choose another with out=DIR"
-        ) from error
-    finally:
-        if part.parent.is_dir():
-            part.unlink(missing_ok=True)
-    return path
+    return write_text(path, latex_text(rows, columns, caption=caption, label=label))
 
 
 def escaped(text: str) -> str:

@@ -12,7 +12,8 @@ from typing import Any, Literal, overload
 from jaxeval.io.errors import InputError
 from jaxeval.io.records import STAGE, SUCCESS
 from jaxeval.io.records.objects import records_of
-from jaxeval.report.comparison import BETWEEN, Comparison
+from jaxeval.report.comparison import Comparison
+from jaxeval.report.comparison_parts import BETWEEN
 from jaxeval.report.comparison_values import ValueComparison
 from jaxeval.run import compare_estimates as E
 from jaxeval.run import compare_seeds

@@ -14,7 +14,7 @@ from jaxeval.io.errors import InputError
 from jaxeval.io.records.columns import Direction, direction_of, meaning_of
 from jaxeval.io.records.records import SUCCESS, Records, _number
 from jaxeval.io.tables import NAMES
-from jaxeval.report.comparison import BETWEEN
+from jaxeval.report.comparison_parts import BETWEEN
 from jaxeval.report.comparison_values import Samples, ValueComparison, amount
 from jaxeval.run import compare_estimates as E
 from jaxeval.run import compare_seeds

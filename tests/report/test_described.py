@@ -5,11 +5,12 @@ import pytest
 from jaxeval.io.records.columns import meaning_of
 from jaxeval.report import motion_words as W
 from jaxeval.report.scored import NUMBERS, Q_NUMBERS, Q_TEXT, TEXT
+from jaxeval.report.sections.tracking import ERRORS, FRAMES
 
 COLUMNS = [
     *TEXT, *NUMBERS, *Q_TEXT, *Q_NUMBERS,
     *(q.column for q in (*W.SMOOTHNESS, *W.KINEMATIC)),
-    *(f"tracking.seen.{q.column}" for q in W.TRACKING),
+    *(f"tracking.seen.{q.column}" for q in (*ERRORS, *FRAMES)),
 ]  # fmt: skip
 
 

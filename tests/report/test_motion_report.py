@@ -17,7 +17,6 @@ from plotly.offline import get_plotlyjs
 
 from jaxeval.cli import main
 from jaxeval.io.errors import InputError
-from jaxeval.report.html import write_report
 from jaxeval.report.motion import (
     PATH_GROUPS_N,
     PATHS_N,
@@ -33,6 +32,7 @@ from jaxeval.report.motion import (
 )
 from jaxeval.report.motion_figures import manipulability_figure, motion_figure
 from jaxeval.report.motion_space import trajectories_in_space
+from jaxeval.report.page import write_report
 from jaxeval.report.scored import Scored, read_scored
 from jaxeval.run.report import report
 from tests.report.scored_set import Made, Page, rewritten
@@ -274,7 +274,7 @@ def test_a_large_set_with_odd_names_stays_small_and_is_data(made: Made, tmp_path
     with pq.ParquetWriter(folder / "frame_motion.parquet", frames.schema) as writer:
         for k in range(30):
             writer.write_table(frames.set_column(0, "episode", pa.array(frames["episode"].to_numpy() + 40 * k)))
-    path = write_report(folder, None, about={}, params=None, out=tmp_path / "out")
+    path = write_report(folder, None, about={}, out=tmp_path / "out")
     html = path.read_text()
     ours = html.replace(get_plotlyjs(), "")
     assert len(html) - len(ours) == len(get_plotlyjs())  # once

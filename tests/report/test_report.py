@@ -16,8 +16,9 @@ from plotly.offline import get_plotlyjs
 from jaxeval.io.errors import InputError
 from jaxeval.metrics import geometric as G
 from jaxeval.report.figures import track_figure
-from jaxeval.report.html import TABLE_N, write_report
+from jaxeval.report.page import write_report
 from jaxeval.report.scored import _add_bins, natural, read_frames, read_scored
+from jaxeval.report.section import TABLE_N
 from jaxeval.report.summary import constraint_map, costly_stretch, worst_executions
 from jaxeval.report.words import axis_words, direction_words, gate_words
 from jaxeval.run.fit import Fit, table
@@ -129,7 +130,7 @@ def test_what_was_skipped_is_named(made: Made, tmp_path: Path) -> None:
     told |= {"skipped_pairs": ["cubeA | tcp"], "notes": ["no body tcp"], "refused": [["x.h5", "x.h5: truncated"]]}
     (folder / "score.json").write_text(json.dumps(told))
     about = {"left_out": [["seed=30", "not successful"]], "demonstrations_hash": None}
-    path = write_report(folder, made.reference, about=about, params=G.GeometricParams(), out=tmp_path / "out")
+    path = write_report(folder, made.reference, about=about, out=tmp_path / "out")
     html = path.read_text()
     for text in (
         "insufficient tracking: lost", "cubeA | tcp", "no body tcp", "x.h5: truncated", "seed=30: not successful",
@@ -150,7 +151,7 @@ def test_a_large_set_gives_a_small_page(made: Made, tmp_path: Path) -> None:
                 for i, r in enumerate(rows * 30)]  # fmt: skip
 
     folder = rewritten(made, tmp_path / "scores", change)
-    path = write_report(folder, made.reference, about={}, params=G.GeometricParams(), out=tmp_path / "out")
+    path = write_report(folder, made.reference, about={}, out=tmp_path / "out")
     html = path.read_text()
     rows = Page(html).tables["executions"][1:]
     assert len(html) < 700_000 and [r[0] for r in rows] == [str(i) for i in range(TABLE_N)]
@@ -162,7 +163,7 @@ def test_a_second_report_leaves_no_figure_of_the_first(made: Made, tmp_path: Pat
     for name in ("worst_6", "trajectories"):
         (tmp_path / "figures" / f"{name}.png").write_bytes(b"old")
     folder = rewritten(made, tmp_path / "scores", lambda rows: rows[:2])
-    write_report(folder, made.reference, about={}, params=G.GeometricParams(), out=tmp_path)
+    write_report(folder, made.reference, about={}, out=tmp_path)
     assert not [f for f in (tmp_path / "figures").iterdir() if f.read_bytes() == b"old"]
 
 
