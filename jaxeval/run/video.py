@@ -141,7 +141,7 @@ class Story:
         }
 
     @property
-    def told(self) -> list[tuple[str, int]]:
+    def phase_frames(self) -> list[tuple[str, int]]:
         """(phase, frame) of a strip: ends of the phases that say most, and in its phase what it failed by."""
         ends = dict(self.ends)
         first, last = next(iter(ends)), list(ends)[-1]
@@ -273,7 +273,7 @@ def draw(story: Story, out: Path, setting: Setting, *, progress: bool = False) -
     ):
         made = Path(half)
         fine: dict[int, np.ndarray] = {}
-        for frame in {*story.ends.values(), *(frame for _, frame in story.told)}:
+        for frame in {*story.ends.values(), *(frame for _, frame in story.phase_frames)}:
             story.put(replay, frame)
             fine[frame] = replay.draw(story.forces(frame), fine=True)
         key_frames = _key_frames(story, fine, made / f"{name}_keyframes")
@@ -306,7 +306,7 @@ def _key_frames(story: Story, drawn: Mapping[int, np.ndarray], folder: Path) -> 
 
 def _strip(story: Story, drawn: Mapping[int, np.ndarray], path: Path) -> None:
     cells = []
-    for phase, frame in story.told:
+    for phase, frame in story.phase_frames:
         marked = frame == story.decided and not story.succeeded
         cells.append(Cell(drawn[frame], phase, float(story.episode.time_s[frame]), marked))
     save_small(strip(story.about, story.verdict, story.succeeded, cells), path)

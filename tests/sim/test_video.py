@@ -190,11 +190,11 @@ def test_the_cause_is_told_from_when_it_began(store):
     fingers = worked.episode.signals["fingertip_force"][lift].sum()
     assert fingers > 5 and told.note.startswith(f"fingers {fingers:.1f} N")
     for story in (failed, worked):
-        phases = [phase for phase, _ in story.told]
+        phases = [phase for phase, _ in story.phase_frames]
         assert len(phases) == STRIP_N and phases[0] == "PARK" and phases[-1] == "SETTLE" and "INSERT" in phases
-        frames = [frame for _, frame in story.told]
+        frames = [frame for _, frame in story.phase_frames]
         assert frames == sorted(frames)
-    assert at in [frame for _, frame in failed.told]
+    assert at in [frame for _, frame in failed.phase_frames]
 
 
 # --------------------------------------------------------------------------------------------------------- the pictures
