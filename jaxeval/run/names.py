@@ -51,6 +51,7 @@ def score(
     episodes: Any,
     metrics: str | Sequence[str] | None = None,
     *,
+    spec: str | Path | TaskSpec | None = None,
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     frames: bool = False,
@@ -60,15 +61,17 @@ def score(
     """Scores of every episode, a row each: ``.columns``, ``.q``, ``.to_pandas()``, ``.notes``.
 
     ``reference``: a Reference or its path, None for metrics that need none. ``episodes``: as in :func:`fit`.
-    ``metrics``: names of registered metrics (None: Q with a reference, else smoothness), or "all" for what the data
-    allow. ``settings``: Params by the name of their metric. ``out``: a folder for `scores.parquet`. InputError as
-    :func:`jaxeval.run.score.score`.
+    ``metrics``: names of registered metrics (None: Q with a reference, without one stages of tasks whose spec has them
+    and smoothness of others), or "all" for what the data allow. ``spec``: the task, where the package has none of that
+    name: the path of a YAML file or a TaskSpec. ``settings``: Params by the name of their metric. ``out``: a folder for
+    `scores.parquet`. InputError as :func:`jaxeval.run.score.score`.
     """
     learned = load_reference(reference) if isinstance(reference, (str, Path)) else reference
-    source = source_of(episodes, task="" if learned is None else learned.spec.name)
+    told = load_spec(spec) if isinstance(spec, (str, Path)) else spec
+    source = source_of(episodes, task=learned.spec.name if learned is not None else "" if told is None else told.name)
     wanted = [metrics] if isinstance(metrics, str) else metrics
     how: dict[str, Any] = {"settings": settings, "out": out, "frames": frames, "batch_n": batch_n, "progress": progress}
-    return score_source(learned, source, metrics=wanted, **how)
+    return score_source(learned, source, metrics=wanted, spec=told, **how)
 
 
 def score_episode(
@@ -76,9 +79,11 @@ def score_episode(
     episode: Episode,
     metrics: str | Sequence[str] | None = None,
     *,
+    spec: str | Path | TaskSpec | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The row of one episode, {column: value}; None where there is no number, and a status says why."""
     if not isinstance(episode, Episode):
         raise InputError(f"episode: found a {type(episode).__name__}, expected an Episode; `score` takes several")
-    return {name: values[0] for name, values in score(reference, [episode], metrics, settings=settings).columns.items()}
+    scores = score(reference, [episode], metrics, spec=spec, settings=settings)
+    return {name: values[0] for name, values in scores.columns.items()}

@@ -350,10 +350,10 @@ def make_plan(
 
 
 def _spec_of(source: Source, reference: Reference | None, spec: TaskSpec | None) -> TaskSpec | None:
-    """Spec of the task of a source: the one given, the reference's, else the package's of that name, if there is one.
+    """Spec of the task of a source: the one given, else the package's of that name, if there is one.
 
-    A reference that was fitted before its task had ``stages``, or by a spec without, gets those of the package.
-    InputError where the source is of another task.
+    With a reference: the first of those given, the reference's and the package's that has ``stages``, else the
+    reference's, with whose sub-tasks episodes are aligned. InputError where the source is of another task.
     """
     for what, told in (("the reference", None if reference is None else reference.spec), ("the task spec", spec)):
         if told is not None and source.task != told.name and (source.task or what == "the reference"):
@@ -364,10 +364,9 @@ def _spec_of(source: Source, reference: Reference | None, spec: TaskSpec | None)
                 code="other_task",
             )
     known = known_spec(source.task)
-    if spec is not None or reference is None:
+    if reference is None:
         return spec or known
-    own = reference.spec
-    return own if own.stages or known is None else dataclasses.replace(own, stages=known.stages)
+    return next((s for s in (spec, reference.spec, known) if s is not None and s.stages is not None), reference.spec)
 
 
 def recorded_of(source: Source, reference: Reference | None, spec: TaskSpec | None = None) -> Recorded:

@@ -10,14 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+import jaxeval
 from jaxeval import cli
 from jaxeval.io import InputError, open_source
+from jaxeval.io.reference import ARRAYS
 from jaxeval.io.spec import load_spec, spec_from_dict, task_names
 from jaxeval.io.spec_write import spec_to_dict, write_spec
 from jaxeval.io.store import write_store
 from jaxeval.metrics.stages import Cause, StageGeometry, sentence
 from jaxeval.run.score import score, table
-from jaxeval.types import Episode
+from jaxeval.run.score_plan import make_plan
+from jaxeval.types import Episode, Reference, TaskSpec
 from tests.executions import episodes
 from tests.metrics.stow_episodes import CAUSES, GEOMETRY, PHASES, changed
 
@@ -90,6 +93,35 @@ def test_a_recording_from_hardware_is_staged_by_its_own_spec(laboratory, tmp_pat
     assert "told_speed" not in table and "grasp.margin.acquired" not in table  # neither was recorded
     assert table["hand.arm_utilisation"] == [None] * len(CAUSES) and table["hand.slip_m"][0] < 1e-5
     assert "arm in the laboratory" in capsys.readouterr().out
+
+
+def test_an_episode_in_memory_is_staged_too(laboratory) -> None:
+    """Without the signals of the gripper's fingers it is not, and the sentence says which one is missing."""
+    spec = load_spec(laboratory[1])
+    e = dataclasses.replace(recorded(3, list(CAUSES)[3]), task="")
+    many = [e] * len(CAUSES)  # as many as the store has: nothing is compiled again
+    assert jaxeval.score(None, many, "stages", spec=spec).columns["cause"][0] == "dropped in TRANSFER"
+    deaf = dataclasses.replace(e, signals={k: v for k, v in (e.signals or {}).items() if k != "fingertip_force"})
+    with pytest.raises(InputError, match="no signal fingertip_force; it has phase, object_velocity, receptacle_force"):
+        jaxeval.score_episode(None, deaf, "stages", spec=spec)
+
+
+def blank(spec: TaskSpec) -> Reference:
+    """A reference of that task that was learned from nothing."""
+    arrays = {name: np.zeros(0) for name in ARRAYS}
+    return Reference(**arrays, pairs=(), spec=spec, bins_n=10)
+
+
+def test_with_a_reference_the_sub_tasks_are_the_references(laboratory) -> None:
+    source = open_source("bundled:stack_cube_tilt")
+    other = dataclasses.replace(load_spec("stack_cube"), sub_tasks=load_spec("stack_cube").sub_tasks[:2])
+    reference = blank(load_spec("stack_cube"))
+    names = [s.name for s in reference.spec.sub_tasks]
+    assert make_plan(reference, source, ["stages"], spec=other).needs[0].labels == {"sub_task": tuple(names)}
+    assert make_plan(None, source, ["stages"], spec=other).needs[0].labels == {"sub_task": tuple(names[:2])}
+    staged = load_spec(laboratory[1])
+    of_crates, crates = blank(dataclasses.replace(staged, stages=None)), open_source(laboratory[0])
+    assert make_plan(of_crates, crates, ["stages"], spec=staged).needs[0].bodies == ("crate", "claw")
 
 
 def test_without_its_spec_or_with_another_one_it_is_not(laboratory) -> None:
