@@ -143,7 +143,9 @@ def test_every_section_is_asked_for_by_a_metric_and_the_unknown_gets_the_generic
     assert {s.name for s in SECTIONS} == {m.section for m in all_metrics().values()}
     about = {"kind": "number", "unit": "m", "direction": "higher", "meaning": "how far", "section": "own_words"}
     folder = scores(
-        tmp_path, [{"own.far_m": float(k), "stage.a": True} for k in range(4)], columns={"own.far_m": about}
+        tmp_path,
+        [{"own.far_m": float(k), "stage.a": True, "cause": "success"} for k in range(4)],
+        columns={"own.far_m": about},
     )
     found = [s.title for s in sections_of(read_scored(folder, None))]
     assert found == ["Geometric quality", "Stages", "Own words"]  # every table has a column Q
