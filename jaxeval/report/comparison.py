@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxeval.report import comparison_figures as F
 from jaxeval.report import comparison_parts as P
 from jaxeval.report.html import Picture, Pictures
 from jaxeval.report.tables import Column, Row, plain_text
-
-if TYPE_CHECKING:
-    import pandas
 
 FIGURES = ("success", "difference", "pairs", "stages", "causes")
 PAIRS_N, CELLS_N, CAUSES_N = 3, 4, 8
@@ -20,33 +17,18 @@ PAIRS_N, CELLS_N, CAUSES_N = 3, 4, 8
 REST, SUCCEEDED = "other", "success"
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Policy a beside each of ``bs``: rows of every table, and what must be said of them.
+@dataclass(frozen=True, kw_only=True)
+class Comparison(P.Compared):
+    """How often policy a succeeds beside each of ``bs``.
 
-    ``cells``: a row a task, condition and b; ``pooled``: over all cells of a b; ``decreases``: from the nominal level
-    of ``by`` to the last; ``stages`` and ``causes``: counts of every policy.
+    ``success``: which success is counted; ``decreases``: from the nominal level of ``by`` to the last; ``stages`` and
+    ``causes``: counts of every policy.
     """
 
-    a: str
-    bs: tuple[str, ...]
-    by: str | None
-    conditions: tuple[str, ...]
     success: str
-    settings: dict[str, Any]
-    cells: list[dict[str, Any]]
-    pooled: list[dict[str, Any]] = field(default_factory=list)
     decreases: list[dict[str, Any]] = field(default_factory=list)
     stages: list[dict[str, Any]] = field(default_factory=list)
     causes: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The cells, a row each."""
-        import pandas
-
-        return pandas.DataFrame(self.cells)
 
 
 def write_comparison(comparison: Comparison, out: str | Path) -> Path:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from jaxeval.io.records import shortened
 from jaxeval.report import summary
 from jaxeval.report.html import Picture, Pictures, write_page
 from jaxeval.report.tables import Column, Row, shown, write_csv, write_latex
+
+if TYPE_CHECKING:
+    import pandas
 
 FIGURES = ("success", "values", "difference", "pairs", "stages", "causes", "samples")
 """Figures that any comparison may leave in its folder."""
@@ -26,21 +30,29 @@ BETWEEN = " | "
 """Stands between the remarks of a cell."""
 
 
-class Cells(Protocol):
-    """What any comparison has, of success or of a value."""
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Policy a beside each of ``bs``, of success or of a value: rows of tables, and what must be said of them.
 
-    @property
-    def a(self) -> str: ...  # noqa: D102
-    @property
-    def bs(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def by(self) -> str | None: ...  # noqa: D102
-    @property
-    def conditions(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def settings(self) -> dict[str, Any]: ...  # noqa: D102
-    @property
-    def cells(self) -> list[dict[str, Any]]: ...  # noqa: D102
+    ``cells``: a row a task, condition and b; ``pooled``: over all cells of a b; ``by``: the condition that curves are
+    drawn along; ``refused``: what was left out of the records.
+    """
+
+    a: str
+    bs: tuple[str, ...]
+    by: str | None
+    conditions: tuple[str, ...]
+    settings: dict[str, Any]
+    cells: list[dict[str, Any]]
+    pooled: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The cells, a row each."""
+        import pandas
+
+        return pandas.DataFrame(self.cells)
 
 
 def lines(heading: str, told: list[str]) -> str:
@@ -65,7 +77,7 @@ def first_of_each(told: list[tuple[str, str]]) -> list[str]:
     return [same[0] + (f" [and {len(same) - 1} like it]" if len(same) > 1 else "") for same in alike.values()]
 
 
-def unpaired(c: Cells) -> list[str]:
+def unpaired(c: Compared) -> list[str]:
     """How many cells could not be compared in pairs though pairs were wished for."""
     n = sum(row["pairing"] == "unpaired" for row in c.cells)
     if not n or c.settings["pairing"] == "none":
@@ -73,7 +85,7 @@ def unpaired(c: Cells) -> list[str]:
     return [f"{n} of {len(c.cells)} cells are compared as unpaired, which tells less; why is said of each"]
 
 
-def remarks(c: Cells) -> list[tuple[str, str]]:
+def remarks(c: Compared) -> list[tuple[str, str]]:
     """(cells, remark) of every remark once."""
     places: dict[str, list[str]] = {}
     for row in c.cells:
@@ -82,7 +94,7 @@ def remarks(c: Cells) -> list[tuple[str, str]]:
     return [("every cell" if len(w) == len(c.cells) else shortened(w, 4), note) for note, w in places.items()]
 
 
-def where(c: Cells, row: Row) -> str:
+def where(c: Compared, row: Row) -> str:
     """A cell in a few words."""
     told = [task(row["task"])] if row["task"] is not None else []
     told += [f"{key} {row[key]:g}" if isinstance(row[key], float) else f"{key} {row[key]}" for key in c.conditions]
@@ -94,7 +106,7 @@ def task(name: Any) -> str:
     return "all runs" if name is None else str(name)
 
 
-def in_plane(c: Cells, row: Row) -> bool:
+def in_plane(c: Compared, row: Row) -> bool:
     """Whether every condition but `by` has the value of the first row: what a curve is drawn through."""
     return all(row[k] == c.cells[0][k] for k in c.conditions if k != c.by)
 
@@ -104,7 +116,7 @@ def number_first(value: Any) -> tuple[int, Any]:
     return (0, value) if isinstance(value, (int, float)) and not math.isnan(value) else (1, str(value))
 
 
-def printed_columns(c: Cells, told: Sequence[Column]) -> list[Column]:
+def printed_columns(c: Compared, told: Sequence[Column]) -> list[Column]:
     """Columns of the printed table: task where there is one, conditions, b, what is told of a cell, the verdict."""
     tasks = {row["task"] for row in c.cells} != {None}
     return [
@@ -116,7 +128,7 @@ def printed_columns(c: Cells, told: Sequence[Column]) -> list[Column]:
     ]
 
 
-def place_of(c: Cells, row: Row) -> str:
+def place_of(c: Compared, row: Row) -> str:
     """Task, other conditions and the two levels of `by` that a row stands between, in a few words."""
     known = [str(row["task"])] if row["task"] is not None else []
     rest = ", ".join([*known, *(f"{k} {shown(row[k])}" for k in c.conditions if row.get(k) is not None)])
@@ -130,7 +142,7 @@ def pooled_line(row: Row, told: str) -> str:
     return f"{place}{row['a']} - {row['b']}: {told} over {row['strata_n']} cells{left} ({row['how']}): {row['verdict']}"
 
 
-def curves(c: Cells, by: str, side: Callable[[Row, str], dict[str, Any]]) -> tuple[list[Any], list[Any]]:
+def curves(c: Compared, by: str, side: Callable[[Row, str], dict[str, Any]]) -> tuple[list[Any], list[Any]]:
     """Panels of the policies and of their differences: (task, (policy, rows) each, levels of `by`).
 
     ``side`` makes of a cell the row of one policy, "a" or "b".
@@ -148,7 +160,7 @@ def curves(c: Cells, by: str, side: Callable[[Row, str], dict[str, Any]]) -> tup
     return alone, differences
 
 
-def verdicts(c: Cells, word: str) -> list[tuple[int, str]]:
+def verdicts(c: Compared, word: str) -> list[tuple[int, str]]:
     """How many cells have which verdict, for the page's head; ``word``: what a policy is, such as better."""
     every = [row["verdict"] for row in c.cells]
     found = {name: sum(v.startswith(f"{name} {word}") for v in every) for name in dict.fromkeys([c.a, *c.bs])}
@@ -160,7 +172,7 @@ def verdicts(c: Cells, word: str) -> list[tuple[int, str]]:
 
 
 def write_cells(
-    c: Cells,
+    c: Compared,
     out: Path,
     template: str,
     *,
@@ -195,6 +207,6 @@ def write_cells(
     return write_page(out / "report.html", template, **shared, **context)
 
 
-def level(c: Cells) -> str:
+def level(c: Compared) -> str:
     """Level of the intervals, as people read it: "95 %"."""
     return f"{100 * c.settings['level']:g} %"

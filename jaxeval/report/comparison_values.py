@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from jaxeval.report import comparison_parts as P
 from jaxeval.report import comparison_values_figures as F
 from jaxeval.report.html import Picture, Pictures
 from jaxeval.report.tables import Column, Row, plain_text, shown
-
-if TYPE_CHECKING:
-    import pandas
 
 FIGURES = ("values", "difference", "samples")
 LEAST_N = 3
@@ -33,35 +30,20 @@ class Samples:
     differences: np.ndarray | None
 
 
-@dataclass(frozen=True)
-class ValueComparison:
-    """Policy a beside each of ``bs`` by the numbers in column ``value``: rows of every table, what must be said.
+@dataclass(frozen=True, kw_only=True)
+class ValueComparison(P.Compared):
+    """Policy a beside each of ``bs`` by the numbers in column ``value``.
 
-    ``cells``: a row a task, condition and b, with ``samples`` in the same order; ``pooled``: over all cells of a b;
-    ``changes``: from the nominal level of ``by`` to the last. ``direction``: which values are better, None: not given.
+    ``samples``: those of each cell, in the order of ``cells``; ``changes``: from the nominal level of ``by`` to the
+    last. ``direction``: which values are better, None: not given.
     """
 
-    a: str
-    bs: tuple[str, ...]
-    by: str | None
-    conditions: tuple[str, ...]
     value: str
     meaning: str
     unit: str
     direction: Direction | None
-    settings: dict[str, Any]
-    cells: list[dict[str, Any]]
     samples: list[Samples]
-    pooled: list[dict[str, Any]] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The cells, a row each."""
-        import pandas
-
-        return pandas.DataFrame(self.cells)
 
 
 def write_value_comparison(comparison: ValueComparison, out: str | Path) -> Path:

@@ -82,7 +82,7 @@ def _figure(margins: dict[str, np.ndarray], moments: list[str], outcomes: list[t
     """A panel a moment: margins of every execution by outcome; left of the line the contacts hold nothing."""
     figure = F.new_figure(1.3 + 0.55 * len(outcomes))
     axes = figure.subplots(1, len(moments), squeeze=False, sharey=True, sharex=True)[0]
-    figure.get_layout_engine().set(w_pad=0.12)  # ends of neighbouring axes stay apart
+    figure.set_layout_engine("constrained", w_pad=0.12)  # ends of neighbouring axes stay apart
     for ax, moment in zip(axes, moments, strict=True):
         values = [margins[moment][rows] for _, rows in outcomes]
         known = [v[np.isfinite(v)] for v in values]

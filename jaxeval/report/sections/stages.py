@@ -16,7 +16,7 @@ from jaxeval.report.conditions import Condition, conditions, percent, rates
 from jaxeval.report.html import Picture
 from jaxeval.report.scored import Scored
 from jaxeval.report.section import Cell, Context, Part, Section, TableColumn, template_of
-from jaxeval.report.sections.generic import TABLE_GROUPS_N, means, not_known
+from jaxeval.report.sections.generic import TABLE_GROUPS_N, cell, means, not_known
 
 STAGE, CAUSE, SUCCESS = "stage.", "cause", "success_at_end"
 SUCCEEDED, REST, UNKNOWN = "success", "other causes", "not known"
@@ -33,8 +33,8 @@ def draw(scored: Scored, context: Context) -> Part | None:
     told = conditions(scored)
     success = scored.floats(SUCCESS) if SUCCESS in names else None
     columns = scored.of_section(SECTION.name)
-    times = {f"stages.{stage}_s" for stage in stages}
-    own = {CAUSE, SUCCESS, *(STAGE + stage for stage in stages), *times}
+    own = {CAUSE, SUCCESS, *(STAGE + stage for stage in stages), *(f"stages.{stage}_s" for stage in stages)}
+    rest = {name: about for name, about in columns.items() if name not in own}
     page = template_of(
         __file__,
         by=told[0].title,
@@ -42,11 +42,7 @@ def draw(scored: Scored, context: Context) -> Part | None:
         **_causes(scored, told[0], context),
         **_success(success, told, context),
         times=_times(scored, stages, told[0]),
-        measures=means(
-            scored,
-            _levels(told[0])[:TABLE_GROUPS_N],
-            {name: about for name, about in columns.items() if name not in own},
-        ),
+        measures=means(scored, _levels(told[0])[:TABLE_GROUPS_N], rest),
         not_known=not_known(scored, {name: about for name, about in columns.items() if name != CAUSE}),
     )
     numbers = list(context.executions(scored))
@@ -163,15 +159,9 @@ def _times(scored: Scored, stages: list[str], condition: Condition) -> dict[str,
     timed = [stage for stage in stages if f"stages.{stage}_s" in scored.table.column_names]
     if not timed:
         return None
-    levels = _levels(condition)
-    rows = []
+    levels, rows = _levels(condition), []
     for stage in timed:
-        values = scored.floats(f"stages.{stage}_s")
-        cells = []
-        for _, mine in levels:
-            known = values[mine][np.isfinite(values[mine])]
-            told = f"{known.mean():.2f}" if len(known) else "–"
-            cells.append(told if len(known) in (0, len(mine)) else f"{told} ({len(known)})")
-        rows.append((_words(stage), cells, scored.columns[f"stages.{stage}_s"].meaning
-                     if f"stages.{stage}_s" in scored.columns else ""))  # fmt: skip
+        column = f"stages.{stage}_s"
+        values, about = scored.floats(column), scored.columns.get(column)
+        rows.append((_words(stage), [cell(values[mine]) for _, mine in levels], about.meaning if about else ""))
     return {"titles": [name for name, _ in levels], "rows": rows}

@@ -28,9 +28,9 @@ ERRORS = (
 )
 FRAMES = (
     Quantity("lost_n", "Frames lost", 1),
-    Quantity("jump_n", "after a jump", 1),
-    Quantity("frozen_n", "frozen", 1),
-    Quantity("stuck_n", "frozen before a jump", 1),
+    Quantity("jump_n", "Frames after a jump", 1),
+    Quantity("frozen_n", "Frozen frames", 1),
+    Quantity("stuck_n", "Frozen frames before a jump", 1),
 )
 DRAWN_TRACKS_N, DRAWN_GROUPS_N, TABLE_TRACKS_N = 4, 8, 3
 
