@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import rankdata
 
 from jaxeval.io.compile_cache import keep_compiled_code as keep_compiled_code
+from jaxeval.stats.proportions import wilson
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -187,20 +189,13 @@ def of_mean(values: np.ndarray) -> Interval:
 
 def of_share(hits: int, n: int) -> Interval:
     """Wilson interval of a share: a bootstrap of n equal outcomes would have no width."""
-    z, p = 1.959964, hits / n
-    middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    low, high = (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
-    return min(max(low, 0.0), p), max(min(high, 1.0), p)
+    share = wilson(hits, n)
+    return float(share.low), float(share.high)
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
     """Rank correlation, ties sharing their mean rank; 0 where one side is constant."""
-    rx, ry = _ranks(x), _ranks(y)
+    rx, ry = rankdata(x), rankdata(y)
     rx, ry = rx - rx.mean(), ry - ry.mean()
     scale = float(np.sqrt((rx @ rx) * (ry @ ry)))
     return float(rx @ ry) / scale if scale > 0 else 0.0
-
-
-def _ranks(x: np.ndarray) -> np.ndarray:
-    _, where, counts = np.unique(x, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[where]

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from jaxeval.io.errors import InputError
-from jaxeval.io.poses import composed, rotation_matrices
+from jaxeval.io.poses import composed, inverted
 from jaxeval.io.writers.grid import poses_at
 from jaxeval.types import Episode, TaskSpec
 
@@ -117,7 +117,7 @@ def add_noise(episode: Episode, noise: PoseNoise, *, key: int | jax.Array, spec:
             poses[:, i] = _disturbed(true[:, i], time_s, noise, _generator(key, episode.episode_id, "body", body))
         for frame, body in frames_of.items():
             i, j = episode.bodies.index(frame), episode.bodies.index(str(body))
-            poses[:, i] = composed(poses[:, j], composed(_inverse(true[:, j]), true[:, i]))
+            poses[:, i] = composed(poses[:, j], composed(inverted(true[:, j]), true[:, i]))
     if noise.dropout_rate_hz > 0:
         lost = _lost(time_s, noise, _generator(key, episode.episode_id, "dropouts"))
         for i in seen:
@@ -197,9 +197,3 @@ def _lost(time_s: Float[np.ndarray, " T"], noise: PoseNoise, rng: np.random.Gene
     starts = np.concatenate([[-np.inf], np.sort(starts)])
     latest = starts[np.searchsorted(starts, time_s, side="right") - 1]  # all last equally long: only it can reach here
     return time_s - latest < noise.dropout_s
-
-
-def _inverse(T_a_b: Float[np.ndarray, "T 7"]) -> Float[np.ndarray, "T 7"]:
-    """``T_b_a``."""
-    wxyz = T_a_b[:, :4] * np.array([1.0, -1, -1, -1])
-    return np.concatenate([wxyz, -np.einsum("tij,tj->ti", rotation_matrices(wxyz), T_a_b[:, 4:])], axis=1)

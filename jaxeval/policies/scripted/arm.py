@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.spatial.transform import RigidTransform, Rotation
+from scipy.spatial.transform import RigidTransform, Rotation, Slerp
 
 from jaxeval.robots import Robot, load_robot
 
@@ -178,6 +178,13 @@ def facing(approach: np.ndarray, closing: np.ndarray, at: np.ndarray) -> RigidTr
     y = closing - z * (closing @ z)
     y = y / np.linalg.norm(y)
     return RigidTransform.from_components(at, Rotation.from_matrix(np.column_stack([np.cross(y, z), y, z])))
+
+
+def line(start: RigidTransform, goal: RigidTransform, shares: Float[np.ndarray, " S"]) -> RigidTransform:
+    """Poses on the straight line from ``start`` (share 0) to ``goal`` (1), turning about one axis."""
+    at = start.translation + shares[:, None] * (goal.translation - start.translation)
+    turn = Slerp([0.0, 1.0], Rotation.concatenate([start.rotation, goal.rotation]))(shares)
+    return RigidTransform.from_components(at, turn)
 
 
 def rigid(pose: Float[np.ndarray, "*B 7"]) -> RigidTransform:

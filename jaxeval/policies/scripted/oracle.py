@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.spatial.transform import RigidTransform, Rotation, Slerp
+from scipy.spatial.transform import RigidTransform
 
 from jaxeval.policies.policy import Act, Info, Observation, Policy, numpy_generator
-from jaxeval.policies.scripted.arm import ARMS, Arm, rigid
+from jaxeval.policies.scripted.arm import ARMS, Arm, line, rigid
 from jaxeval.robots.inverse import follow
 from jaxeval.types import InputError, bucket_length
 
@@ -213,8 +213,8 @@ def _plan(
     limit = np.where(np.isfinite(limit), limit, np.inf)
     while True:
         frames = max(2, int(np.ceil(seconds * rate_hz)))
-        line = arm.nearest(T_world_base, _line(start, goal, frames))
-        joints = _joints(arm, T_world_base, line, state.joints)
+        way = arm.nearest(T_world_base, _eased_line(start, goal, frames))
+        joints = _joints(arm, T_world_base, way, state.joints)
         fastest = float(np.max(np.abs(np.diff(np.vstack([state.joints, joints]), axis=0)) * rate_hz / limit))
         if fastest <= 1.0:
             return joints
@@ -223,13 +223,10 @@ def _plan(
         seconds = frames / rate_hz * fastest * 1.05
 
 
-def _line(start: RigidTransform, goal: RigidTransform, frames: int) -> RigidTransform:
+def _eased_line(start: RigidTransform, goal: RigidTransform, frames: int) -> RigidTransform:
     """``frames`` poses from after ``start`` to ``goal``, at rest at both ends (minimum jerk)."""
     u = np.arange(1, frames + 1) / frames
-    s = u**3 * (10 - 15 * u + 6 * u * u)
-    at = start.translation + s[:, None] * (goal.translation - start.translation)
-    turn = Slerp([0.0, 1.0], Rotation.concatenate([start.rotation, goal.rotation]))(s)
-    return RigidTransform.from_components(at, turn)
+    return line(start, goal, u**3 * (10 - 15 * u + 6 * u * u))
 
 
 def _joints(arm: Arm, T_world_base: RigidTransform, line: RigidTransform, start: np.ndarray) -> np.ndarray:

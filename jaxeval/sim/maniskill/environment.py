@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from jaxeval.io.poses import unit
 from jaxeval.policies.policy import Observation
 from jaxeval.policies.scripted.arm import ARMS, rigid, row
 from jaxeval.types import InputError
@@ -333,8 +334,7 @@ def _host(x: Any) -> np.ndarray:
 def _poses(pose: Any) -> Float[np.ndarray, "B 7"]:
     """Rows wxyz_xyz, float64 and unit, of ManiSkill's xyz wxyz."""
     raw = _host(pose.raw_pose).astype(np.float64)
-    wxyz = raw[:, 3:] / np.linalg.norm(raw[:, 3:], axis=1, keepdims=True)
-    return np.concatenate([wxyz, raw[:, :3]], axis=1)
+    return np.concatenate([unit(raw[:, 3:]), raw[:, :3]], axis=1)
 
 
 def _pictures(images: Any) -> dict[str, np.ndarray]:

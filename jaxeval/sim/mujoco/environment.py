@@ -19,6 +19,7 @@ from jax import Array
 from jaxtyping import Bool, Float, Int
 from scipy.spatial.transform import Rotation
 
+from jaxeval.linalg import conjugate, product
 from jaxeval.metrics.stages import StageSignals
 from jaxeval.policies.batch import Batch
 from jaxeval.policies.policy import Observation, Policy
@@ -289,15 +290,7 @@ def in_base(T_world_base: Float[np.ndarray, "7"], what: Float[Any, "*B n"]) -> F
     if what.shape[-1] == 3:
         return point
     a, b, c, d = (what[..., k] for k in range(4))
-    quaternion = xp.stack(
-        [
-            w * a + x * b + y * c + z * d,
-            w * b - x * a - y * d + z * c,
-            w * c + x * d - y * a - z * b,
-            w * d - x * c + y * b - z * a,
-        ],
-        axis=-1,
-    )
+    quaternion = xp.stack(product(conjugate((w, x, y, z)), (a, b, c, d)), axis=-1)
     return xp.concatenate([quaternion * xp.where(quaternion[..., :1] < 0, -1.0, 1.0), point], axis=-1)
 
 

@@ -21,6 +21,8 @@ loop, so that the dynamics are compiled once. Unroll episodes with a scan (`reco
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -82,7 +84,8 @@ class Environments:
 
     def __init__(self, task: Task, embodiment: Embodiment):
         try:
-            from mujoco import mjx
+            with contextlib.redirect_stdout(io.StringIO()):  # it prints that optional packages are not there
+                from mujoco import mjx
         except ImportError as error:
             raise InputError("this backend needs MJX, which is not there; pip install 'jaxeval[mujoco]'") from error
         from jaxeval.sim.mujoco.environment import Environments as OnHost

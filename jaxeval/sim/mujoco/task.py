@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jax import Array
 from jaxtyping import Float
-from scipy.spatial.transform import RigidTransform, Rotation, Slerp
+from scipy.spatial.transform import RigidTransform, Rotation
 
 from jaxeval.metrics.stages import StageGeometry
 from jaxeval.policies.policy import Policy, numpy_generator, random_policy
-from jaxeval.policies.scripted.arm import rigid
+from jaxeval.policies.scripted.arm import line, rigid
 from jaxeval.policies.scripted.expert import Chain, Leg, expert
 from jaxeval.policies.scripted.handoff import SharedController
 from jaxeval.sim.mujoco.embodiment import HAND, PARCEL, SCENE, Embodiment
@@ -277,7 +277,4 @@ def _towards(eye: tuple[float, float, float], target: tuple[float, float, float]
 
 def straight(start: RigidTransform, goal: RigidTransform, *, first: bool = False) -> RigidTransform:
     """``PATH_POSES`` poses on the straight line from after ``start`` (with ``first``, from it) to ``goal``."""
-    u = np.arange(0 if first else 1, PATH_POSES + 1) / PATH_POSES
-    at = start.translation + u[:, None] * (goal.translation - start.translation)
-    turn = Slerp([0.0, 1.0], Rotation.concatenate([start.rotation, goal.rotation]))(u)
-    return RigidTransform.from_components(at, turn)
+    return line(start, goal, np.arange(0 if first else 1, PATH_POSES + 1) / PATH_POSES)
