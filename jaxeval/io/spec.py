@@ -11,6 +11,7 @@ Metres, radians and seconds, but for keys that end in ``_deg``. Keys (those mark
     what each is to the task.
 ``sub_tasks`` *: a list, in order: ``name`` *, ``means`` (one line for people) and ``until`` *, the predicates of
     `jaxeval.align.PREDICATES` that must all hold for the sub-task to end.
+``simulators``: those that `jaxeval rollout` runs the task in (mujoco, mjx, maniskill), the default first.
 ``gate``: {use_success_flag: true, z_term: null}, what closes the gate of geometric quality.
 ``stages``: only of a grasp-and-insert task, see below. Without it the stages of the task are its sub-tasks.
 ``mujoco``: only of a task that runs on MuJoCo: scene and script, see `jaxeval.sim.mujoco.tasks.named`. Not read here.
