@@ -74,8 +74,11 @@ class Step:
         return [self.what.file] if self.what.file else [n for n in self.names if not n.startswith("bundled:")]
 
     def reads(self, paths: list[str]) -> bool:
-        """Whether it names one of these, or what is in it."""
-        return any(name == path or name.startswith(f"{path}/") for name in self.names for path in paths)
+        """Whether it names one of these, what is in it, or what a module stands for: ``my_module:make``."""
+        inside = [
+            (f"{path}/", f"{path.removesuffix('.py')}:" if path.endswith(".py") else f"{path}/") for path in paths
+        ]
+        return any(name in paths or name.startswith(starts) for name in self.names for starts in inside)
 
 
 def blocks(page: Path) -> list[Block]:
@@ -129,5 +132,6 @@ def _level(words: list[str]) -> str:
     verb = words[1] if words[0] == "jaxeval" and len(words) > 1 else ""
     if verb == "rollout":
         tasks = [w.removeprefix("task=") for w in words if w.startswith("task=")]
-        return "sim" if tasks and (":" in tasks[0] or tasks[0] in mujoco_task_names()) else "maniskill"
+        own = tasks and (":" in tasks[0] or tasks[0].endswith(".yaml"))
+        return "sim" if tasks and (own or tasks[0] in mujoco_task_names()) else "maniskill"
     return "sim" if verb == "video" else "slow" if verb in SLOW_VERBS else "fast"
