@@ -120,7 +120,7 @@ def stages(record: Record, name: str, ours: Stages, theirs: Stages, speed: np.nd
 
         share("success, MJX", ours.success[here])
         share("success, MuJoCo", theirs.success[here])
-        for flag in ("success", "success_once", "success_at_end", "cause"):
+        for flag in ("success", "success_once", "still_at_end", "cause"):
             same = getattr(ours, flag)[here] == getattr(theirs, flag)[here]
             apart = [
                 f"{k}: {Cause(int(ours.cause[here][k])).name} / {Cause(int(theirs.cause[here][k])).name}"

@@ -25,11 +25,12 @@ from jaxeval.cli import main
 from jaxeval.io.store import open_store, write_store
 from jaxeval.policies.policy import episode_key
 from jaxeval.run.video import END_S, STRIP_N, Setting, Story, draw, story_of
+from jaxeval.sim.engine import Job
+from jaxeval.sim.engine import Setting as Rollout
 from jaxeval.sim.film import BAD, GOOD, STRIP_BYTES, Mp4, durations_ms
-from jaxeval.sim.mujoco.backend import Job, episode_of, judged
-from jaxeval.sim.mujoco.backend import Setting as Rollout
+from jaxeval.sim.mujoco.backend import MuJoCo, run_batch
 from jaxeval.sim.mujoco.embodiment import load_embodiment
-from jaxeval.sim.mujoco.environment import Environments, run
+from jaxeval.sim.mujoco.environment import Environments
 from jaxeval.sim.mujoco.pictures import Force, Replay, forces_of_fingers
 from jaxeval.sim.mujoco.tasks.named import load_mujoco_task, mujoco_task_names
 from jaxeval.types import InputError
@@ -52,13 +53,8 @@ def panda():
 @pytest.fixture(scope="module")
 def episodes(stow, panda):
     """Of the expert, at both speeds, judged."""
-    rollout = Rollout("parcel_stow", "panda", "expert", stow.expert)
-    keys = [episode_key(0, k) for k in range(len(SPEEDS))]
-    signals, actions = run(Environments(stow, panda), [stow.expert(panda)] * 2, keys, np.array(SPEEDS))
-    return [
-        judged(episode_of(stow, panda, s, a, setting=rollout, job=Job(k, speed)))[0]
-        for k, (s, a, speed) in enumerate(zip(signals, actions, SPEEDS, strict=True))
-    ]
+    rollout = MuJoCo(Rollout("parcel_stow", "expert", embodiment="panda"))
+    return [episode for episode, _ in run_batch(rollout, [Job(k, speed) for k, speed in enumerate(SPEEDS)])]
 
 
 @pytest.fixture(scope="module")
