@@ -20,6 +20,7 @@ VERBS = {
     "video": "draw an episode of a MuJoCo rollout as a film and pictures",
     "compare": "compare success, or any number, of two or more policies from the same starts, cell by cell",
     "plan": "say how many episodes an evaluation needs",
+    "gather": "make one table and one figure of the runs of a multirun",
     "agree": "say whether raters agree with each other, and metrics with raters or with success",
 }
 TOLD_N = 8
@@ -74,6 +75,8 @@ def _hydra(verb: str, words: list[str]) -> int:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
+    from jaxeval.cli_sweep import check_experiment, keep_swept, register_resolvers
+    from jaxeval.cli_sweep import given as given_words
     from jaxeval.cli_words import overrides, what_hydra_says
     from jaxeval.io.compile_cache import keep_compiled_code
     from jaxeval.io.errors import InputError
@@ -85,7 +88,10 @@ def _hydra(verb: str, words: list[str]) -> int:
         nonlocal code
         try:
             keep_compiled_code()
-            code = max(code, _WORK[verb](config) or 0)
+            failed = _WORK[verb](_chosen(verb, config)) or 0
+            code = max(code, failed)
+            if _several() and verb == "score" and not failed:
+                keep_swept(Path(_out(config)), verb)
         except InputError as error:
             print(f"jaxeval {verb}: {error}", file=sys.stderr)
             code = 1
@@ -100,6 +106,9 @@ def _hydra(verb: str, words: list[str]) -> int:
 
     try:
         given = overrides(verb, words)
+        check_experiment(verb, given)
+        given_words[:] = given
+        register_resolvers()
         sys.argv = [f"jaxeval {verb}", *given]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors come here, and are not printed
         hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=verb)(task)()
@@ -185,6 +194,17 @@ def _out(config: Any) -> Path:
             f"out is {'null' if config.out is None else config.out}, expected a folder or file to write; give out=PATH"
         )
     return Path(config.out)
+
+
+def _chosen(verb: str, config: Any) -> Any:
+    """The configuration without what only Hydra reads, as `debug=` cuts it down for this verb."""
+    from omegaconf import OmegaConf, open_dict
+
+    with open_dict(config):
+        for key in ("verb", "experiment"):
+            config.pop(key, None)
+        less = config.pop("debug", None)
+    return OmegaConf.merge(config, less.get(verb) or {}) if less else config
 
 
 def _several() -> bool:
@@ -345,6 +365,15 @@ def _demo(config: Any) -> None:
     print(f"report: {demo(_out(config), _params(config))}")
 
 
+def _gather(config: Any) -> None:
+    from jaxeval.run import gather as run
+
+    _required(config, "runs")
+    gathered = run.gather(str(config.runs), value=config.value)
+    print(run.text(gathered))
+    print(f"gathered: {gathered.table}")
+
+
 def _inspect(config: Any) -> None:
     import json
 
@@ -377,6 +406,7 @@ def _convert(config: Any) -> None:
 def _rollout(config: Any) -> int:
     from omegaconf import OmegaConf
 
+    from jaxeval.cli_sweep import keep_swept
     from jaxeval.cli_words import LISTS
     from jaxeval.io.errors import InputError
     from jaxeval.io.spec import task_names
@@ -403,6 +433,8 @@ def _rollout(config: Any) -> int:
         parts = [Path(str(embodiment)).stem if embodiment else "", str(given.get("policy", "")).replace(":", ".")]
         out = out / name if (name := "_".join(filter(None, parts))) else out
     made = run.rollout(task, out, **given, configuration=given | {"task": task}, progress=True)
+    if _several():
+        keep_swept(made.store.path, "rollout")
     print(run.table(made))
     print(f"store: {made.store.path}")
     # demonstrations of which none succeeded; of other policies, and where a fault is planted, that may be so
@@ -511,7 +543,7 @@ def _agree(config: Any) -> None:
 
 _WORK: dict[str, Callable[[Any], int | None]] = {"propose": _propose, "rollout": _rollout, "video": _video, "fit": _fit,
     "score": _score, "report": _report, "demo": _demo, "inspect": _inspect, "convert": _convert,
-    "compare": _compare, "plan": _plan, "agree": _agree}  # fmt: skip
+    "compare": _compare, "plan": _plan, "agree": _agree, "gather": _gather}  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -16,7 +16,7 @@ from jaxeval.io.tables import name_of
 
 OPEN = ("columns.", "records.", "rename.", "options.", "tracking.tracks.", "policy_options.")
 """Settings whose keys are the person's own names."""
-PATHS = ("episodes", "records", "ratings", "metrics", "reference", "scores", "spec", "out")
+PATHS = ("episodes", "records", "ratings", "metrics", "reference", "scores", "spec", "out", "runs")
 TEXTS = {
     "compare": ("a", "b", "by", "conditions", "success", "value", "better", "pairing", "pair_on"),
     "agree": ("columns", "lower", "success", "holdout", "given"),
@@ -31,8 +31,10 @@ LEVELS = {"compare": ("nominal", "last"), "agree": ("fit",)}
 """Settings that are numbers where they are written as numbers are, and text where not: a version may be called 1.10."""
 LISTS = {"tilt_deg", "fault", "speed", "told_speed"}
 """Settings of a rollout that are one value or several, with commas or in brackets."""
-BARE = {"inspect": True, "convert": True, "video": False}
+BARE = {"inspect": True, "convert": True, "video": False, "gather": False}
 """Verbs in which a path may stand alone, `jaxeval inspect FILE`, and whether several may."""
+PATH_KEY = {"gather": "runs"}
+"""The setting that a path which stands alone is, where it is not ``episodes``."""
 MULTIRUN = ("-m", "--multirun")
 """The options there are."""
 CLOSEST_N = 3
@@ -101,14 +103,15 @@ def _with_paths(verb: str, words: list[str]) -> list[str]:
     if verb not in BARE:
         likely = f", such as episodes={paths[0]}" if "episodes" in keys and Path(paths[0]).exists() else ""
         raise InputError(f"{paths[0]}: no setting, expected key=value{likely}; `jaxeval {verb} --help` lists the keys")
-    if twice := [s for s in settings if s.partition("=")[0].lstrip("+") == "episodes"]:
-        raise InputError(f"{paths[0]} and {twice[0]}: episodes are given twice, expected once; leave one out")
+    name = PATH_KEY.get(verb, "episodes")
+    if twice := [s for s in settings if s.partition("=")[0].lstrip("+") == name]:
+        raise InputError(f"{paths[0]} and {twice[0]}: {name} are given twice, expected once; leave one out")
     if len(paths) > 1 and not BARE[verb]:
         raise InputError(f"{', '.join(paths)}: {len(paths)} paths, expected one; give one")
     if len(paths) == 1 and not Path(paths[0]).exists():
-        return [*settings, f"episodes={paths[0]}"]
+        return [*settings, f"{name}={paths[0]}"]
     value = _plain_text(paths[0]) if len(paths) == 1 else f"[{','.join(map(_plain_text, paths))}]"
-    return [*settings, f"episodes={value}"]
+    return [*settings, f"{name}={value}"]
 
 
 def _once(settings: list[str]) -> None:

@@ -79,7 +79,7 @@ def test_a_verbs_settings_have_the_defaults_of_what_they_are_handed_to(verb: str
 
 def test_settings_of_a_rollout_are_those_of_its_function() -> None:
     known = set(inspect.signature(rollout).parameters) - {"configuration", "progress"}
-    assert set(settings_of("rollout")) == known | {"own_task", "own_policy"}
+    assert set(settings_of("rollout")) == known | {"own_task", "own_policy", "experiment", "debug"}
 
 
 def test_sentences_name_settings_that_there_are() -> None:
