@@ -316,6 +316,121 @@ def _angles(wxyz: Float[Array, "T 4"], goal_wxyz: Float[Array, "4"], symmetry: S
     return jax.vmap(angle)(wxyz)
 
 
+class _Track(NamedTuple):
+    """What stages and events are asked of, row by row; ``last`` is the index of the last valid row."""
+
+    rows: _Rows
+    force: Float[Array, " T"]  # sum of the finger forces
+    angle: Float[Array, " T"]  # error of orientation
+    depth: Float[Array, " T"]  # past the entrance plane
+    within: Bool[Array, " T"]  # within the section
+    inside: Bool[Array, " T"]  # inserted, as far as place goes
+    still: Bool[Array, " T"]  # slower than what counts as settled
+    held: Bool[Array, " T"]
+    acquired: Int[Array, ""]
+    last: Int[Array, ""]
+
+    def since(self, first: Int[Array, ""]) -> Bool[Array, " T"]:
+        """Rows from ``first`` on; none if that is -1."""
+        return _since(first, self.angle.shape[0])
+
+
+def _track(s: _Rows, geometry: StageGeometry, p: StageParams) -> _Track:
+    """Where the object is in the receptacle, how it is turned, and since when it is held."""
+    valid, dtype = s.valid, s.body.dtype
+    T_world_entrance = jnp.asarray(geometry.T_world_entrance, dtype)
+    point = jnp.concatenate([jnp.asarray(se3.IDENTITY[:4], dtype), jnp.asarray(geometry.point_m, dtype)])
+    at = jax.vmap(lambda q: se3.relative_pose(se3.compose(q, point), T_world_entrance)[4:])(s.body)
+    depth = at[:, 0]
+    within = jnp.all(jnp.abs(at[:, 1:]) <= jnp.asarray(geometry.half_section_m, dtype)[None], axis=1)
+    height, force = s.body[:, 6], jnp.sum(s.finger, axis=1)
+    rise = height - height[jnp.argmax(valid)]
+    gripped = (s.finger[:, 0] > p.grip_n) & (jnp.max(s.finger[:, 1:], axis=1) > p.grip_n)
+    acquired = _first(valid & gripped & (rise >= p.rise_m))
+    return _Track(
+        rows=s,
+        force=force,
+        angle=_angles(s.body[:, :4], jnp.asarray(geometry.goal_wxyz, dtype), geometry.symmetry),
+        depth=depth,
+        within=within,
+        inside=valid & within & (depth >= p.insert_depth_m) & (depth <= geometry.interior_depth_m),
+        still=(safe_norm(s.linear) < p.settle_m_s) & (safe_norm(s.angular) < p.settle_rad_s),
+        held=valid & _since(acquired, valid.shape[0]) & (force > p.hold_n),
+        acquired=acquired,
+        last=jnp.maximum(valid.shape[0] - 1 - jnp.argmax(valid[::-1]), 0),
+    )
+
+
+def _stages_of(k: _Track, geometry: StageGeometry, p: StageParams) -> Reached:
+    """First steps of the stages."""
+    s, position = k.rows, k.rows.body[:, 4:]
+    oriented = k.angle < p.oriented_rad
+    near = safe_norm(position - jnp.asarray(geometry.pre_insert_m, position.dtype)[None]) < p.near_m
+    inserted = _first(k.inside & k.since(k.acquired))
+    released = _first(_run(s.valid & k.since(inserted) & (k.force < p.hold_n)) >= p.release_steps)
+    return Reached(
+        acquired=k.acquired,
+        lifted=_first(k.held & (position[:, 2] >= geometry.lift_z_m)),
+        reoriented=_first(k.held & oriented & (s.phase < geometry.phase(geometry.insert_phase))),
+        pre_insert=_first(k.held & oriented & near),
+        inserted=inserted,
+        released=released,
+        settled=_first(_run(k.inside & k.since(released) & k.still) >= p.settle_steps),
+    )
+
+
+def _moments_of(k: _Track, reached: Reached, geometry: StageGeometry, p: StageParams) -> Moments:
+    """First steps of phases and events; drops and jams while not yet inserted."""
+    s = k.rows
+    start_insert, start_release = geometry.phase(geometry.insert_phase), geometry.phase("RELEASE")
+    carrying = s.valid & k.since(k.acquired) & (s.phase < start_release)
+    open_ = carrying & ~k.since(reached.inserted)
+    without_grip = _run(open_ & (k.force <= p.hold_n))
+    dropped = _first(without_grip >= p.drop_steps)
+    touched = _first(s.valid & (s.receptacle > p.touch_n))
+    moved_m, turned_rad = relative_motion(s.hand, s.body, k.acquired)
+    slip = carrying & ((moved_m > p.slip_m) | (turned_rad > p.slip_rad))
+    slipped = _first(slip)
+    pressed = _run(open_ & (s.phase >= start_insert) & (s.receptacle > p.jam_n)) >= p.jam_steps
+    knocked = slip & ~k.since(reached.inserted) & ((touched >= 0) & (touched <= slipped))
+    return Moments(
+        lift=_first(s.valid & (s.phase >= geometry.phase("LIFT"))),
+        transfer=_first(s.valid & (s.phase >= geometry.phase("TRANSFER"))),
+        insert=_first(s.valid & (s.phase >= start_insert)),
+        release=_first(s.valid & (s.phase >= start_release)),
+        touched=touched,
+        let_go=jnp.where(dropped >= 0, dropped + 1 - without_grip[dropped], -1),
+        dropped=dropped,
+        slipped=slipped,
+        jammed=_first(pressed | knocked),
+    )
+
+
+def _cause_of(
+    k: _Track, reached: Reached, moments: Moments, success: Bool[Array, ""], judged: Bool[Array, ""], p: StageParams
+) -> Int[Array, ""]:
+    """The first Cause that holds."""
+    begin, inside = moments.insert, k.inside[k.last]
+    misaligned = (begin >= 0) & ~((k.angle <= p.final_rad) & k.within)[begin]
+    never, jam = reached.inserted < 0, (reached.pre_insert >= 0) & (moments.jammed >= 0)
+    holds = {
+        Cause.NOT_JUDGED: ~judged,
+        Cause.SUCCESS: success,
+        Cause.NOT_ACQUIRED: k.acquired < 0,
+        Cause.DROPPED: never & (moments.dropped >= 0) & ~(jam & (moments.jammed < moments.let_go)),
+        Cause.NEVER_PRE_INSERT: never & (reached.pre_insert < 0),
+        Cause.JAMMED: never & jam,
+        Cause.SLIPPED: never & (moments.slipped >= 0),
+        Cause.MISALIGNED: never & misaligned,
+        Cause.NOT_INSERTED: never,
+        Cause.NOT_RELEASED: reached.released < 0,
+        Cause.LEFT_BOX: ~inside,
+        Cause.NOT_SETTLED: reached.settled < 0,
+        Cause.TERMINAL_ORIENTATION: jnp.asarray(True),
+    }
+    return jnp.argmax(jnp.stack([holds[cause] for cause in Cause])).astype(jnp.int32)
+
+
 def monitor(signals: StageSignals, *, geometry: StageGeometry, params: StageParams) -> Stages:
     """Stages, events, cause and measures of one episode's recorded signals (table 3 of the paper, our reading above).
 
@@ -335,97 +450,16 @@ def monitor(signals: StageSignals, *, geometry: StageGeometry, params: StagePara
 
     Unchanged by padding, and when poses and geometry turn about z together. Oracle: a state machine, step by step.
     """
-    p, T = params, signals.valid.shape[-1]
     s, status = _gated(signals)
-    start_insert, start_release = geometry.phase(geometry.insert_phase), geometry.phase("RELEASE")
-    valid, phase, finger, dtype = s.valid, s.phase, s.finger, s.body.dtype
     judged = status == Status.OK
-    last = jnp.maximum(T - 1 - jnp.argmax(valid[::-1]), 0)
-    position, force = s.body[:, 4:], jnp.sum(finger, axis=1)
-    speed, turn = safe_norm(s.linear), safe_norm(s.angular)
-    angle = _angles(s.body[:, :4], jnp.asarray(geometry.goal_wxyz, dtype), geometry.symmetry)
-
-    # where it is in the receptacle
-    T_world_entrance = jnp.asarray(geometry.T_world_entrance, dtype)
-    point = jnp.concatenate([jnp.asarray(se3.IDENTITY[:4], dtype), jnp.asarray(geometry.point_m, dtype)])
-    at = jax.vmap(lambda q: se3.relative_pose(se3.compose(q, point), T_world_entrance)[4:])(s.body)
-    depth = at[:, 0]
-    within = jnp.all(jnp.abs(at[:, 1:]) <= jnp.asarray(geometry.half_section_m, dtype)[None], axis=1)
-    inside = valid & within & (depth >= p.insert_depth_m) & (depth <= geometry.interior_depth_m)
-
-    def since(first: Int[Array, ""]) -> Bool[Array, " T"]:
-        return _since(first, T)
-
-    # stages
-    rise = position[:, 2] - position[jnp.argmax(valid), 2]
-    gripped = (finger[:, 0] > p.grip_n) & (jnp.max(finger[:, 1:], axis=1) > p.grip_n)
-    acquired = _first(valid & gripped & (rise >= p.rise_m))
-    held = valid & since(acquired) & (force > p.hold_n)
-    oriented = angle < p.oriented_rad
-    near = safe_norm(position - jnp.asarray(geometry.pre_insert_m, dtype)[None]) < p.near_m
-    inserted = _first(inside & since(acquired))
-    released = _first(_run(valid & since(inserted) & (force < p.hold_n)) >= p.release_steps)
-    still = (speed < p.settle_m_s) & (turn < p.settle_rad_s)
-    settled = _first(_run(inside & since(released) & still) >= p.settle_steps)
-    reached = Reached(
-        acquired=acquired,
-        lifted=_first(held & (position[:, 2] >= geometry.lift_z_m)),
-        reoriented=_first(held & oriented & (phase < start_insert)),
-        pre_insert=_first(held & oriented & near),
-        inserted=inserted,
-        released=released,
-        settled=settled,
-    )
-
-    # events, each while not yet inserted
-    carrying = valid & since(acquired) & (phase < start_release)
-    open_ = carrying & ~since(inserted)
-    without_grip = _run(open_ & (force <= p.hold_n))
-    dropped = _first(without_grip >= p.drop_steps)
-    let_go = jnp.where(dropped >= 0, dropped + 1 - without_grip[dropped], -1)
-    touched = _first(valid & (s.receptacle > p.touch_n))
-    moved_m, turned_rad = relative_motion(s.hand, s.body, acquired)
-    slip = carrying & ((moved_m > p.slip_m) | (turned_rad > p.slip_rad))
-    slipped = _first(slip)
-    pressed = _run(open_ & (phase >= start_insert) & (s.receptacle > p.jam_n)) >= p.jam_steps
-    knocked = slip & ~since(inserted) & ((touched >= 0) & (touched <= slipped))
-    jammed = _first(pressed | knocked)
-    moments = Moments(
-        lift=_first(valid & (phase >= geometry.phase("LIFT"))),
-        transfer=_first(valid & (phase >= geometry.phase("TRANSFER"))),
-        insert=_first(valid & (phase >= start_insert)),
-        release=_first(valid & (phase >= start_release)),
-        touched=touched,
-        let_go=let_go,
-        dropped=dropped,
-        slipped=slipped,
-        jammed=jammed,
-    )
-
-    # the end, and the cause
-    aligned = angle <= p.final_rad
-    success = (settled >= 0) & inside[last] & aligned[last]
-    begin = moments.insert
-    misaligned = (begin >= 0) & ~(aligned & within)[begin]
-    never, jam = inserted < 0, (reached.pre_insert >= 0) & (jammed >= 0)
-    holds = {
-        Cause.NOT_JUDGED: ~judged,
-        Cause.SUCCESS: success,
-        Cause.NOT_ACQUIRED: acquired < 0,
-        Cause.DROPPED: never & (dropped >= 0) & ~(jam & (jammed < let_go)),
-        Cause.NEVER_PRE_INSERT: never & (reached.pre_insert < 0),
-        Cause.JAMMED: never & jam,
-        Cause.SLIPPED: never & (slipped >= 0),
-        Cause.MISALIGNED: never & misaligned,
-        Cause.NOT_INSERTED: never,
-        Cause.NOT_RELEASED: released < 0,
-        Cause.LEFT_BOX: ~inside[last],
-        Cause.NOT_SETTLED: settled < 0,
-        Cause.TERMINAL_ORIENTATION: jnp.asarray(True),
-    }
-    before = held & (phase < start_insert)
+    k = _track(s, geometry, params)
+    reached = _stages_of(k, geometry, params)
+    moments = _moments_of(k, reached, geometry, params)
+    aligned = k.angle <= params.final_rad
+    success = (reached.settled >= 0) & k.inside[k.last] & aligned[k.last]
+    before = k.held & (s.phase < geometry.phase(geometry.insert_phase))
     before_status = jnp.where(judged, jnp.where(jnp.any(before), Status.OK, Status.NOT_HELD), status)
-    in_section = jnp.where(valid & within & since(acquired), jnp.maximum(depth, 0.0), 0.0)
+    in_section = jnp.where(s.valid & k.within & k.since(k.acquired), jnp.maximum(k.depth, 0.0), 0.0)
 
     def known(x: Float[Array, ""], code: Int[Array, ""] = status) -> Float[Array, ""]:
         return jnp.where(code == Status.OK, x, jnp.nan)
@@ -434,14 +468,14 @@ def monitor(signals: StageSignals, *, geometry: StageGeometry, params: StagePara
         reached=reached,
         moments=moments,
         success=success,
-        success_once=jnp.any(since(settled) & inside & aligned),
-        still_at_end=success & (force[last] < p.hold_n) & still[last],
-        cause=jnp.argmax(jnp.stack([holds[cause] for cause in Cause])).astype(jnp.int32),
-        drop_phase=jnp.where(dropped >= 0, phase[let_go], -1),
+        success_once=jnp.any(k.since(reached.settled) & k.inside & aligned),
+        still_at_end=success & (k.force[k.last] < params.hold_n) & k.still[k.last],
+        cause=_cause_of(k, reached, moments, success, judged, params),
+        drop_phase=jnp.where(moments.dropped >= 0, s.phase[moments.let_go], -1),
         depth_max_m=known(jnp.max(in_section)),
-        depth_final_m=known(in_section[last]),
-        angle_final_rad=known(angle[last]),
-        angle_before_insert_rad=known(jnp.min(jnp.where(before, angle, jnp.inf)), before_status),
+        depth_final_m=known(in_section[k.last]),
+        angle_final_rad=known(k.angle[k.last]),
+        angle_before_insert_rad=known(jnp.min(jnp.where(before, k.angle, jnp.inf)), before_status),
         angle_before_insert_status=before_status,
         receptacle_peak_n=known(jnp.max(s.receptacle)),
         status=status,
