@@ -82,7 +82,7 @@ def register_resolvers() -> None:
 
     def rollout_name(*, _root_: Any) -> str:
         settings = swept(list(_root_.hydra.overrides.task), given)
-        rest = {k: v for k, v in settings.items() if k not in ("task", "own_task", "policy", "own_policy", *ROBOTS)}
+        rest = {k: v for k, v in settings.items() if k not in IN_FOLDERS and k not in ADDED}
         task = _root_.get("task")
         task = task["name"] if task else _plain(str(_root_.get("own_task") or _root_.get("env_id") or "rollout"))
         return ",".join([task, *([folder_name(rest)] if rest else [])])
@@ -91,8 +91,12 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("swept_rollout", rollout_name, replace=True)
 
 
-ROBOTS = ("embodiment", "robot")
-"""Settings that name a rollout's robot."""
+IN_FOLDERS = ("task", "own_task", "env_id", "policy", "own_policy", "embodiment", "robot")
+"""Settings of a rollout that are its store's folder."""
+ADDED = (
+    "speed", "told_speed", "speed_range", "episodes", "first", "tilt_deg", "fault", "processes", "batch_n", "frames",
+)  # fmt: skip
+"""Settings of a rollout of which a store takes in one after the other: no sweep makes another store for them."""
 
 
 def check_experiment(verb: str, words: Sequence[str]) -> None:
@@ -116,6 +120,7 @@ def keep_swept(folder: Path, verb: str) -> None:
     from jaxeval.io.files import write_json
 
     settings = swept(list(HydraConfig.get().overrides.task), given)
+    settings = {k: v for k, v in settings.items() if verb != "rollout" or k not in ADDED}
     write_json(folder / SWEPT, {"verb": verb, "swept": {k: value_of(v) for k, v in settings.items()}})
 
 
