@@ -97,13 +97,8 @@ def rollout(
     }  # fmt: skip
     name = simulator_of(task, simulator, env_id, spec)
     kind, made_with = simulator_class(name)
-    for key, value in given.items():
-        if value is not None and key not in kind.SETTINGS:
-            raise InputError(f"{key}={value}: {task} runs in {name}, which has no such setting; leave it out")
-    if observations is not None and not isinstance(observations, bool):
-        raise InputError(f"observations is {observations!r}; expected true or false; correct the setting")
-    maniskill = name == "maniskill"
-    batch_n = batch_n if batch_n is not None else 1 if maniskill else 20
+    _check_settings(given, kind.SETTINGS, task, name)
+    batch_n = kind.BATCH_N if batch_n is None else batch_n
     processes = processes if processes is not None else 1 if backend == "gpu" else cores_n()
     check_counts(
         seed=(seed, 0), processes=(processes, 1), batch_n=(batch_n, 1),
@@ -111,14 +106,11 @@ def rollout(
     )  # fmt: skip
     policy = str(policy or kind.SCRIPT)
     check_options(policy, policy_named(policy, name)[0], options)
-    embodiment = embodiment or robot
-    if embodiment is not None and str(embodiment).endswith(".yaml"):
-        embodiment = str(Path(embodiment).resolve())
     setting = Setting(
         task=_task_of(task, env_id, spec),
         policy=policy,
         policy_options=json.dumps(options),
-        embodiment=None if embodiment is None else str(embodiment),
+        embodiment=_robot_of(embodiment or robot),
         seed=seed,
         batch_n=batch_n,
         backend=backend or "cpu",
@@ -135,6 +127,22 @@ def rollout(
     configuration = dict(configuration or {}) | kept_beside(runs)
     store, outcomes = run_jobs(runs, jobs, out, processes_n=processes, configuration=configuration, progress=progress)
     return Rolled(runs.task, store, tuple(outcomes))
+
+
+def _check_settings(given: Mapping[str, Any], known: Sequence[str], task: str, simulator: str) -> None:
+    """InputError for a setting that the simulator does not have, or that is no truth where it must be one."""
+    for key, value in given.items():
+        if value is not None and key not in known:
+            raise InputError(f"{key}={value}: {task} runs in {simulator}, which has no such setting; leave it out")
+    if not isinstance(given["observations"], bool | None):
+        raise InputError(f"observations is {given['observations']!r}; expected true or false; correct the setting")
+
+
+def _robot_of(embodiment: str | None) -> str | None:
+    """A description's file by its whole path, so that other processes find it; else the name as it is."""
+    if embodiment is None:
+        return None
+    return str(Path(embodiment).resolve()) if str(embodiment).endswith(".yaml") else str(embodiment)
 
 
 def simulator_of(task: str, simulator: str | None, env_id: str | None, spec: str | Path | None) -> str:

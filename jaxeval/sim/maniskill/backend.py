@@ -35,6 +35,8 @@ class ManiSkill:
     setting: Setting
     SCRIPT: ClassVar[str] = "oracle"
     """The policy where none is named."""
+    BATCH_N: ClassVar[int] = 1
+    """Episodes side by side where no number is given."""
     SETTINGS: ClassVar[tuple[str, ...]] = (
         "tilt_deg", "fault", "embodiment", "robot", "backend", "batch_n", "steps_n", "frames", "env_id", "spec",
     )  # fmt: skip

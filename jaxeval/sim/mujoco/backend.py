@@ -61,6 +61,8 @@ class MuJoCo:
     name: str = "mujoco"
     SCRIPT: ClassVar[str] = "expert"
     """The policy where none is named."""
+    BATCH_N: ClassVar[int] = 20
+    """Episodes side by side where no number is given."""
     SETTINGS: ClassVar[tuple[str, ...]] = (
         "embodiment", "speed", "told_speed", "speed_range", "observations", "batch_n", "spec",
     )  # fmt: skip
