@@ -98,7 +98,7 @@ def rollout(
     name = simulator_of(task, simulator, env_id, spec)
     kind, made_with = simulator_class(name)
     _check_settings(given, kind.SETTINGS, task, name)
-    batch_n = kind.BATCH_N if batch_n is None else batch_n
+    batch_n = int(kind.BATCH_N) if batch_n is None else batch_n
     processes = processes if processes is not None else 1 if backend == "gpu" else cores_n()
     check_counts(
         seed=(seed, 0), processes=(processes, 1), batch_n=(batch_n, 1),
