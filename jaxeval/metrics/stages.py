@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import jax
@@ -31,25 +30,16 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxeval import se3
 from jaxeval.linalg import safe_norm
 from jaxeval.metrics.hand_motion import relative_motion
-from jaxeval.metrics.status import Status
+from jaxeval.metrics.status import Sentences, Status
 from jaxeval.types import STATIC, Symmetry, TaskSpec, a_count, a_number, bucket_length, pytree
 
 
-class Cause(IntEnum):
+class Cause(Sentences):
     """How an episode ended, ``sentence`` for people. Exactly one holds: the first member that applies, in this order.
 
     NOT_INSERTED and those before it are of episodes that never met the condition of insertion. A drop that began after
     a jam is that jam; a slip is the cause only if it came before any contact with the receptacle and without a jam.
     """
-
-    sentence: str
-
-    def __new__(cls, code: int, sentence: str) -> Cause:
-        """Member of that code."""
-        member = int.__new__(cls, code)
-        member._value_ = code
-        member.sentence = sentence
-        return member
 
     NOT_JUDGED = 0, "not judged: a signal is not finite or no step is valid"
     SUCCESS = 1, "success"

@@ -11,19 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import Self
 
 
-class Status(IntEnum):
-    """OK, or why there is no number, ``sentence`` for people. A member stands for one sentence, whoever says it."""
+class Sentences(IntEnum):
+    """Codes that stand for a sentence each, ``sentence``; members are ``NAME = code, sentence``."""
 
     sentence: str
 
-    def __new__(cls, code: int, sentence: str) -> Status:
+    def __new__(cls, code: int, sentence: str) -> Self:
         """Member of that code."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.sentence = sentence
         return member
+
+
+class Status(Sentences):
+    """OK, or why there is no number. A member stands for one sentence, whoever says it."""
 
     OK = 0, "ok"
     # geometric
