@@ -16,7 +16,7 @@ def test_an_arms_frames_and_width_are_the_simulators(robot: str) -> None:
     from jaxeval.sim.maniskill.environment import Environments
 
     envs, arm = Environments("stack_cube", robot=robot), ARMS[robot]
-    seen = envs.reset([3])[0]
+    seen = envs.reset([3]).of(0)
     links = envs.env.agent.robot.links_map
     joints = np.array([seen.joints[seen.joint_names.index(j)] for j in arm.chain().joint_names])
     tip = rigid(np.asarray(forward_kinematics(arm.chain(), joints), np.float64))
