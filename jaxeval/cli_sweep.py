@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -87,6 +88,11 @@ def register_resolvers() -> None:
         task = task["name"] if task else _plain(str(_root_.get("own_task") or _root_.get("env_id") or "rollout"))
         return ",".join([task, *([folder_name(rest)] if rest else [])])
 
+    def floor_below(threshold: Any) -> float:
+        """SPECTRA's floor: 3 mm, or three quarters of a threshold that is lower than 4 mm."""
+        return min(0.003, 0.75 * float(threshold))
+
+    OmegaConf.register_new_resolver("floor_below", floor_below, replace=True)
     OmegaConf.register_new_resolver("swept", name, replace=True)
     OmegaConf.register_new_resolver("swept_rollout", rollout_name, replace=True)
 
@@ -125,14 +131,15 @@ def keep_swept(folder: Path, verb: str) -> None:
 
 
 def value_of(text: str) -> Any:
-    """A number where it is written as one, else the text.
+    """A finite number where it is written as one, else the text.
 
-    >>> value_of("0.004"), value_of("3"), value_of("hinge")
-    (0.004, 3, 'hinge')
+    >>> value_of("0.004"), value_of("3"), value_of("hinge"), value_of("inf")
+    (0.004, 3, 'hinge', 'inf')
     """
     for kind in (int, float):
         try:
-            return kind(text)
+            number = kind(text)
         except ValueError:
             continue
+        return number if math.isfinite(number) else text
     return text.strip("'\"")

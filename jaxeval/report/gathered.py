@@ -13,7 +13,7 @@ from jaxeval.io.files import replacing
 from jaxeval.report import figures as F
 
 ALL = "all"
-LINES_N = 8
+LINES_N = 16
 """Groups that a curve's figure draws at most."""
 
 
@@ -21,10 +21,24 @@ def draw(rows: Sequence[Mapping[str, Any]], swept: Sequence[str], value: str, pa
     """Write the figure of a sweep over one or two settings; None, and nothing written, for another number."""
     if len(swept) not in (1, 2) or not any(row["mean"] is not None for row in rows):
         return None
-    figure = curve(rows, swept[0], value) if len(swept) == 1 else heat_map(rows, swept[0], swept[1], value)
+    if any(row.get("speed") is not None for row in rows):
+        figure = curve(_by_speed(rows, swept), "speed", value)
+    else:
+        figure = curve(rows, swept[0], value) if len(swept) == 1 else heat_map(rows, swept[0], swept[1], value)
     with replacing(path) as part:
         figure.savefig(part, dpi=150)
     return path
+
+
+def _by_speed(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows that have a speed, each named after all else in which it may differ."""
+    out = []
+    for row in rows:
+        if row.get("speed") is not None:
+            told = row.get("told_speed")
+            words = [*(str(row[key]) for key in swept), row["group"], *([] if told is None else [f"told {told:g}"])]
+            out.append({**row, "group": ", ".join(words)})
+    return out
 
 
 def curve(rows: Sequence[Mapping[str, Any]], setting: str, value: str) -> Figure:
@@ -33,7 +47,8 @@ def curve(rows: Sequence[Mapping[str, Any]], setting: str, value: str) -> Figure
     ax = figure.subplots()
     levels = _levels(rows, setting)
     numeric = all(isinstance(x, int | float) for x in levels)
-    groups = [g for g in dict.fromkeys(row["group"] for row in rows) if g != ALL][: LINES_N - 1] or [ALL]
+    every = [g for g in dict.fromkeys(row["group"] for row in rows) if g != ALL] or [ALL]
+    groups = every[:LINES_N]
     for k, group in enumerate(groups):
         mine = [row for row in rows if row["group"] == group and row["mean"] is not None]
         if not mine:
@@ -54,7 +69,8 @@ def curve(rows: Sequence[Mapping[str, Any]], setting: str, value: str) -> Figure
     ax.set_xlabel(setting)
     ax.set_ylabel(f"{value}, mean and 95 % interval")
     if len(groups) > 1:
-        ax.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        left_out = f"{len(groups)} of {len(every)} groups" if len(every) > len(groups) else None
+        ax.legend(title=left_out, frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
     ax.grid(axis="y", color=F.FAINT, linewidth=0.6, alpha=0.5)
     F.plain(ax)
     return figure

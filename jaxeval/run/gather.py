@@ -21,6 +21,8 @@ from jaxeval.stats.values import mean_of
 SWEPT, SCORES = "sweep.json", "scores.parquet"
 ALL = "all"
 """The group that holds all episodes of a run."""
+CONDITIONS = ("speed", "told_speed")
+"""What episodes of one run may differ in besides their group; a column where they do."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,12 @@ class Gathered:
 def gather(folder: str | Path, *, value: str | None = None) -> Gathered:
     """One table of the runs under ``folder``, written there as gathered.parquet and gathered.csv; gathered.png.
 
-    Every row has the settings that were swept, ``run``, ``group``, ``n`` (episodes), ``known`` (those with a value) and
+    Every row has the settings that were swept, ``run``, ``group`` (``speed``, ``told_speed`` where episodes differ in
+    it; empty in the row of all episodes of a run), ``n`` (episodes), ``known`` (those with a value) and
     ``mean``, ``low``, ``high`` of ``value``: a rate with Wilson's interval where values are true or false, else a mean
     with Student's. ``value``: a column of scores.parquet or of a store's episodes; None: Q where there is one, else
-    success at the end. The figure is a curve over one swept setting and a heat map over two.
+    success at the end. The figure is a curve over the speeds, where
+    there are several, else over one swept setting, and a heat map over two.
 
     Raises:
         InputError: no finished run lies there, runs are of several verbs, or none has such numbers.
@@ -61,6 +65,7 @@ def gather(folder: str | Path, *, value: str | None = None) -> Gathered:
     names = _names(keys)
     columns = [_columns(path.parent, verbs[0]) for path in found]
     value = value or ("Q" if all("Q" in c for c in columns) else "success_at_end")
+    varying = [name for name in CONDITIONS if len({x for c in columns for x in _condition(c, name)}) > 1]
     rows: list[dict[str, Any]] = []
     for path, note, table in zip(found, notes, columns, strict=True):
         if value not in table:
@@ -68,10 +73,8 @@ def gather(folder: str | Path, *, value: str | None = None) -> Gathered:
             raise InputError(f"{path.parent}: no column '{value}'; expected one of {there}; choose one with value=")
         settings = {names[key]: note["swept"].get(key) for key in keys}
         run = str(path.parent.relative_to(folder))
-        rows += [settings | {"run": run} | row for row in _rows(table, value, str(path.parent))]
-    done = {path.parent for path in found}
-    below = [p for p in sorted(folder.iterdir()) if p.is_dir() and not p.name.startswith(".")]
-    unfinished = [str(p.relative_to(folder)) for p in below if not any(d == p or p in d.parents for d in done)]
+        rows += [settings | {"run": run} | row for row in _rows(table, value, varying, str(path.parent))]
+    unfinished = _unfinished(folder, {path.parent for path in found})
     figure = draw(rows, tuple(names.values()), value, folder / "gathered.png")
     write_csv(folder / "gathered.csv", rows)
     return Gathered(value, tuple(names.values()), tuple(rows), tuple(unfinished), _parquet(folder, rows), figure)
@@ -92,7 +95,7 @@ def text(gathered: Gathered) -> str:
 def _names(keys: Sequence[str]) -> dict[str, str]:
     """Column names of swept keys: their last part, or the whole where that is another's or a column's of its own."""
     last = [key.rpartition(".")[2] for key in keys]
-    own = {"run", "group", "n", "known", "mean", "low", "high"}
+    own = {"run", "group", *CONDITIONS, "n", "known", "mean", "low", "high"}
     return {k: k if last.count(name) > 1 or name in own else name for k, name in zip(keys, last, strict=True)}
 
 
@@ -113,25 +116,31 @@ def _is_number(values: Sequence[Any]) -> bool:
     return bool(known) and all(isinstance(v, bool | int | float) for v in known)
 
 
-def _rows(table: Mapping[str, Sequence[Any]], value: str, where: str) -> list[dict[str, Any]]:
-    """A row for all episodes of a run, and one a group and speed where there are several."""
+def _condition(table: Mapping[str, Sequence[Any]], name: str) -> Sequence[Any]:
+    """A condition of every episode, as a column of its own or as an attribute; none where neither is there."""
+    return table.get(name) or table.get(f"attribute.{name}") or ()
+
+
+def _rows(table: Mapping[str, Sequence[Any]], value: str, varying: Sequence[str], where: str) -> list[dict[str, Any]]:
+    """A row for all episodes of a run, and one for each group and condition that varies, where there are several."""
     n = len(table[value])
-    groups = [_group(table, k) for k in range(n)]
-    names = list(dict.fromkeys(groups))
-    rows = [{"group": ALL, **_measured(table[value], value, where)}]
-    if len(names) > 1:
-        for name in names:
-            of = [v for v, group in zip(table[value], groups, strict=True) if group == name]
-            rows.append({"group": name, **_measured(of, value, where)})
+    groups = [str(g) if g not in (None, "") else ALL for g in table.get("group") or [None] * n]
+    conditions = [_condition(table, name) or [None] * n for name in varying]
+    keys = list(zip(groups, *conditions, strict=True))
+    rows = [{"group": ALL, **dict.fromkeys(varying), **_measured(table[value], value, where)}]
+    if len(set(keys)) > 1:
+        for key in dict.fromkeys(keys):
+            of = [v for v, k in zip(table[value], keys, strict=True) if k == key]
+            name, *at = key
+            rows.append({"group": name, **dict(zip(varying, at, strict=True)), **_measured(of, value, where)})
     return rows
 
 
-def _group(table: Mapping[str, Sequence[Any]], k: int) -> str:
-    parts = [str(table[c][k]) for c in ("group",) if c in table and table[c][k] not in (None, "")]
-    speeds = {s for s in table.get("speed", ()) if s is not None}
-    if len(speeds) > 1:
-        parts.append(f"speed {table['speed'][k]:g}")
-    return ", ".join(parts) or ALL
+def _unfinished(folder: Path, done: set[Path]) -> list[str]:
+    """Folders beside finished runs, or beside those that hold them, that hold none."""
+    above = {folder, *(p.parent for p in done)}
+    below = sorted(p for a in above for p in a.iterdir() if p.is_dir() and not p.name.startswith("."))
+    return [str(p.relative_to(folder)) for p in below if not any(d == p or p in d.parents for d in done)]
 
 
 def _measured(values: Sequence[Any], value: str, where: str) -> dict[str, Any]:

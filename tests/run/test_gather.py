@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from jaxeval.cli import main
-from jaxeval.cli_sweep import LONGEST_N, folder_name, swept
+from jaxeval.cli_sweep import LONGEST_N, folder_name, swept, value_of
+from jaxeval.io import write_store
+from jaxeval.io.in_memory import episode
 from jaxeval.report.gathered import curve, heat_map
 from jaxeval.run.gather import gather, text
 from jaxeval.types import InputError
@@ -74,6 +76,32 @@ def test_the_runs_of_a_sweep_become_a_table_and_a_curve(multirun: Path, capsys: 
     assert row["mean"] == pytest.approx(q.mean(), abs=1e-6)
     half = 2.262157 * q.std(ddof=1) / np.sqrt(10)  # Student's t with 9 degrees of freedom
     assert (row["low"], row["high"]) == pytest.approx((q.mean() - half, q.mean() + half), abs=1e-5)
+
+
+def test_speeds_are_columns_and_unfinished_stores_are_named(tmp_path: Path) -> None:
+    """Two stores of a rollout, by hand: 2 of 2 at speed 1 and told 1, 0 of 1 at speed 1 told 2, 1 of 1 at speed 2."""
+    poses = np.tile([1.0, 0, 0, 0, 0, 0, 0], (3, 1))
+    runs = [(1.0, 1.0, True), (1.0, 1.0, True), (1.0, 2.0, False), (2.0, 1.0, True)]
+    for robot in ("g1", "panda"):
+        made = [
+            episode({"tcp": poses}, [0.0, 0.1, 0.2], task="t", episode_id=str(k), speed=r, success_at_end=won,
+                    group="act", attributes={"told_speed": told})
+            for k, (r, told, won) in enumerate(runs)
+        ]  # fmt: skip
+        write_store(tmp_path / "t" / robot, made, task="t")
+        note = {"verb": "rollout", "swept": {"embodiment": robot}}
+        (tmp_path / "t" / robot / "sweep.json").write_text(json.dumps(note))
+    (tmp_path / "t" / "so100").mkdir()
+    gathered = gather(tmp_path)
+    rows = [(r["embodiment"], r["speed"], r["told_speed"], r["n"], r["mean"]) for r in gathered.rows]
+    assert rows[:4] == [("g1", None, None, 4, 0.75), ("g1", 1, 1, 2, 1), ("g1", 1, 2, 1, 0), ("g1", 2, 1, 1, 1)]
+    assert gathered.unfinished == ("t/so100",) and gathered.figure is not None
+
+
+def test_a_value_without_end_is_a_word_on_the_axis() -> None:
+    rows = rows_of(z_0=[1.5, value_of("inf")])
+    ax = curve(rows, "z_0", "Q").axes[0]
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["1.5", "inf"]
 
 
 def test_truths_become_rates_with_wilsons_interval(multirun: Path) -> None:
