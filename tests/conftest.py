@@ -82,7 +82,7 @@ def _no_second_look() -> Iterator[None]:
     _never_looked_at_again()
 
 
-MOST_MAPS_N = 40_000
+MOST_MAPS_N = 50_000
 
 
 def _memory_maps_n() -> int:

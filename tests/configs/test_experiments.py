@@ -13,11 +13,10 @@ from jaxeval.io.spec import conf_dir
 
 PRESETS = {p.stem: yaml.safe_load(p.read_text()) for p in sorted((conf_dir() / "experiment").glob("*.yaml"))}
 NEEDS = {"rollout": [pytest.mark.sim], "fit": [pytest.mark.slow], "score": [pytest.mark.slow]}
-FAST = ("spectra_calibrated",)
 
 
 def marked(name: str) -> Any:
-    return pytest.param(name, marks=[] if name in FAST else NEEDS[PRESETS[name]["verb"]])
+    return pytest.param(name, marks=NEEDS[PRESETS[name]["verb"]])
 
 
 @pytest.fixture(scope="module")
