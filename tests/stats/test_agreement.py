@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 import statsmodels.formula.api as smf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.anova import anova_lm
 
@@ -155,6 +155,7 @@ def test_quantiles_of_f(x64: bool) -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 2**31 - 1))
+@example(823)  # four complete items on which raters agree so little that ICC(2,k) is undefined
 def test_order_unit_and_names_do_not_matter(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = np.clip(np.round(rng.normal(3, 1, (ITEMS_N, 1)) + rng.normal(0, 1, (ITEMS_N, RATERS_N))), 1, 5)
@@ -165,7 +166,7 @@ def test_order_unit_and_names_do_not_matter(seed: int) -> None:
     with jax.enable_x64(True):
         for made in (one, mean, *(partial(alpha, scale=scale) for scale in SCALES)):
             base = made(x, there)
-            assert base.value <= 1
+            assert base.value <= 1 or (made is mean and status(base) is Status.DEGENERATE)
             np.testing.assert_allclose(made(x[rows][:, raters], there[rows][:, raters]), base, atol=1e-9)
             np.testing.assert_allclose(made(7 * x - 30, there), base, atol=1e-8)
         codes = rng.permutation(6)
