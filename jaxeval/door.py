@@ -16,6 +16,8 @@ from jaxtyping import Bool, Float, Int
 from jaxeval.linalg import rotation_rows
 from jaxeval.types import FINDINGS, FROZEN_JUMP_M, FROZEN_S, IDENTITY_POSE, JUMP_M, Episode, Finding
 
+OFF_UNIT = 1e-3
+"""Quaternions whose length is off by more are listed; all are normalised."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_INT = 2**63
 _FIELDS = frozenset(f.name for f in dataclasses.fields(Episode))
@@ -75,7 +77,7 @@ def _of_bodies(bad: Bool[np.ndarray, "T N"], bodies: tuple[str, ...]) -> list[tu
 def check(e: Episode, *, jump_m: float = JUMP_M, up_axis: int = 2) -> tuple[Finding, ...]:
     """Everything doubtful about an episode, as named findings (see FINDINGS). Nothing is changed."""
     out: list[Finding] = []
-    name = f"{e.source}[{e.episode_id}]" if e.source else (e.episode_id or "episode")
+    name = _name(e)
 
     def add(code: str, found: str, expected: str, action: str) -> None:
         out.append(Finding(code, FINDINGS[code][0], name, found, expected, action))
@@ -104,32 +106,19 @@ def check(e: Episode, *, jump_m: float = JUMP_M, up_axis: int = 2) -> tuple[Find
     for found, expected in attribute_faults(e.attributes):
         add("attribute", found, expected, "correct it or leave it out")
 
-    non_finite, zero = _bad_poses(e.poses)
-    no_time = ~np.isfinite(e.time_s)
-    given = e.valid & e.frame_valid[:, None]
-    exists = e.frame_valid & ~no_time
-    valid = given & exists[:, None] & ~non_finite & ~zero
+    exists, valid = _usable(e)
     seen = exists & valid.any(axis=1) if bodies_n else exists  # frames in which something was measured
     if not seen.any():
         add("no_valid_frame", f"0 of {n} frames are valid", "at least 2", "check the tracker or the mask")
         return tuple(out)
     if int(seen.sum()) < 2:
         add("too_few_frames", f"{int(seen.sum())} valid frame", "at least 2", "record the whole execution")
-    bad = (given & (non_finite | no_time[:, None])) if bodies_n else (e.frame_valid & no_time)[:, None]
-    for who, at in _of_bodies(bad, e.bodies):
-        found = f"{who}{len(at)} frames (first {at[0]}) hold NaN or inf"
-        add("non_finite_pose", found, "finite numbers", "marked invalid")
-    for who, at in _of_bodies(given & exists[:, None] & zero & ~non_finite, e.bodies):
-        found = f"{who}{len(at)} frames (first {at[0]}) hold (0,0,0,0)"
-        add("zero_quaternion", found, "unit quaternions", "marked invalid")
+    out += _changes(e)
     if lost := [b for i, b in enumerate(e.bodies) if not valid[:, i].any()]:
         found = f"{', '.join(lost)}: no valid pose in {n} frames"
         add("body_lost", found, "a pose in most frames", "relations with it are not judged")
 
     poses = np.where(valid[..., None], e.poses, IDENTITY_POSE)
-    norms = np.linalg.norm(poses[..., :4], axis=-1)
-    if (off := float(np.abs(norms - 1).max(initial=0.0))) > 1e-3:
-        add("unnormalised_quaternion", f"length off by up to {off:.3g}", "unit quaternions", "normalised")
     if (far := float(np.abs(poses[..., 4:]).max(initial=0.0))) > 20.0:
         add("units", f"a position component of {far:.4g}", "metres", "divide by 1000 if these are millimetres")
     _check_time(e.time_s, exists, seen, add)
@@ -160,8 +149,6 @@ _Add = Callable[[str, str, str, str], None]
 def _check_time(stamps_s: np.ndarray, exists: np.ndarray, seen: np.ndarray, add: _Add) -> None:
     """Stamps of the frames that exist increase; gaps are between those in which something was measured."""
     time_s, frames = np.asarray(stamps_s, np.float64)[exists], np.flatnonzero(exists)
-    if time_s[0] != 0:
-        add("epoch_time", f"time starts at {time_s[0]:.6g} s", "0 at the first frame", "rebased in float64")
     steps = np.diff(time_s)
     if steps.size and (steps <= 0).any():
         frame = int(frames[1:][steps <= 0][0])
@@ -239,33 +226,113 @@ def _upright_share(first_wxyz: Float[np.ndarray, "n 4"], up_axis: int) -> tuple[
 def prepare(e: Episode) -> Episode:
     """Copy fit for the metrics: time rebased in float64, bad poses invalid, quaternions unit and continuous.
 
-    A body's invalid poses repeat its last valid one (before the first: that), and the time of a frame that does not
-    exist that of the one before it. A body that is never seen stands at the identity.
+    A body's invalid poses repeat its last valid one (before the first: that); a body that is never seen stands at the
+    identity. Time is zero at the first frame, ``start_ns`` moves with it, and a frame without a usable stamp gets one
+    between its neighbours'. What was changed is added to ``mended``.
     """
-    non_finite, zero = _bad_poses(e.poses)
-    time_s = np.asarray(e.time_s, np.float64)
-    exists = e.frame_valid & np.isfinite(time_s)
-    valid = e.valid & exists[:, None] & ~non_finite & ~zero
-    frames = np.arange(e.n_frames)
-    poses = np.tile(IDENTITY_POSE, (*e.poses.shape[:2], 1))
+    exists, valid = _usable(e)
+    mended = (*e.mended, *_changes(e))
     if not exists.any():
-        return dataclasses.replace(e, valid=valid, frame_valid=exists, poses=poses)
-    first = np.argmax(valid, axis=0)
-    last = np.maximum.accumulate(np.where(valid, frames[:, None], first[None]), axis=0)
-    kept = np.take_along_axis(np.asarray(e.poses, np.float64), last[..., None], axis=0)
-    poses = np.where(np.any(valid, axis=0)[None, :, None], kept, poses)
-    poses[..., :4] /= np.linalg.norm(poses[..., :4], axis=-1, keepdims=True)
-    flips = np.sign(np.sum(poses[1:, :, :4] * poses[:-1, :, :4], axis=-1))
-    sign = np.cumprod(np.concatenate([np.ones((1, flips.shape[1])), np.where(flips < 0, -1.0, 1.0)]), axis=0)
-    poses[..., :4] *= sign[..., None]
-    start = int(np.argmax(exists))
-    last_frame = np.maximum.accumulate(np.where(exists, frames, start))
-    width = e.gripper_width_m
+        poses = np.tile(IDENTITY_POSE, (*e.poses.shape[:2], 1))
+        time_s = np.zeros(e.n_frames)
+        return dataclasses.replace(e, valid=valid, frame_valid=exists, poses=poses, time_s=time_s, mended=mended)
+    poses, negative = _continuous(_filled(e.poses, valid))
+    poses[..., :4] = np.where(negative[..., None], -poses[..., :4], poses[..., :4])
+    time_s = _placed(np.asarray(e.time_s, np.float64), exists)
+    start_s, width = float(time_s[0]), e.gripper_width_m
+    start_ns = round(start_s * 1e9)
+    last_frame = np.maximum.accumulate(np.where(exists, np.arange(e.n_frames), int(np.argmax(exists))))
     return dataclasses.replace(
         e,
         poses=poses,
-        time_s=time_s[last_frame] - time_s[start],
+        time_s=time_s - start_s,
         valid=valid,
         frame_valid=exists,
         gripper_width_m=None if width is None else np.asarray(width, np.float64)[last_frame],
+        start_ns=(e.start_ns or 0) + start_ns if start_ns else e.start_ns,
+        mended=mended,
     )
+
+
+def _usable(e: Episode) -> tuple[Bool[np.ndarray, " T"], Bool[np.ndarray, "T N"]]:
+    """Frames that exist and have a stamp, and in which of them each body has a pose."""
+    non_finite, zero = _bad_poses(e.poses)
+    exists = e.frame_valid & np.isfinite(e.time_s)
+    return exists, e.valid & exists[:, None] & ~non_finite & ~zero
+
+
+def _filled(poses: Float[np.ndarray, "T N 7"], valid: Bool[np.ndarray, "T N"]) -> Float[np.ndarray, "T N 7"]:
+    """Poses in which a body's invalid ones repeat its last valid one, before the first that, else the identity."""
+    first = np.argmax(valid, axis=0)
+    last = np.maximum.accumulate(np.where(valid, np.arange(len(valid))[:, None], first[None]), axis=0)
+    kept = np.take_along_axis(np.asarray(poses, np.float64), last[..., None], axis=0)
+    return np.where(np.any(valid, axis=0)[None, :, None], kept, IDENTITY_POSE)
+
+
+def _continuous(poses: Float[np.ndarray, "T N 7"]) -> tuple[Float[np.ndarray, "T N 7"], Bool[np.ndarray, "T N"]]:
+    """Poses of unit quaternions, and where the quaternion is of another sign than continues the first frame's."""
+    poses = poses.copy()
+    poses[..., :4] /= np.linalg.norm(poses[..., :4], axis=-1, keepdims=True)
+    flips = np.sum(poses[1:, :, :4] * poses[:-1, :, :4], axis=-1) < 0
+    turned = np.logical_xor.accumulate(flips, axis=0) if len(flips) else flips
+    return poses, np.concatenate([np.zeros((1, poses.shape[1]), bool), turned])
+
+
+def _placed(time_s: Float[np.ndarray, " T"], exists: Bool[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
+    """Stamps of all frames: those that exist have their own.
+
+    The others have theirs where these lie, in order, between those of the frames around them; else stamps at even steps
+    between those (beyond the first and the last at the median step).
+    """
+    if exists.all():
+        return time_s
+    inside = np.where(exists, time_s, -np.inf)
+    after = np.minimum.accumulate(np.where(exists, time_s, np.inf)[::-1])[::-1]
+    fits = np.isfinite(time_s) & (time_s > np.maximum.accumulate(inside)) & (time_s < after)
+    for a, b in _runs(~exists):
+        fits[a:b] &= bool(fits[a:b].all() and (np.diff(time_s[a:b]) > 0).all())
+    frames, known = np.arange(len(time_s)), np.flatnonzero(exists | fits)
+    out = np.interp(frames, known, time_s[known])
+    step = float(np.median(np.diff(time_s[known]) / np.diff(known))) if len(known) > 1 else 0.0
+    out += step * (np.minimum(frames - known[0], 0) + np.maximum(frames - known[-1], 0))
+    out[known] = time_s[known]
+    return out
+
+
+def _changes(e: Episode) -> list[Finding]:
+    """What :func:`prepare` changes of an episode, as findings; none of one that is prepared."""
+    out: list[Finding] = []
+
+    def add(code: str, found: str, expected: str, action: str) -> None:
+        out.append(Finding(code, FINDINGS[code][0], _name(e), found, expected, action))
+
+    non_finite, zero = _bad_poses(e.poses)
+    no_time = ~np.isfinite(e.time_s)
+    given = e.valid & e.frame_valid[:, None]
+    exists, valid = _usable(e)
+    bad = (given & (non_finite | no_time[:, None])) if e.bodies else (e.frame_valid & no_time)[:, None]
+    for who, at in _of_bodies(bad, e.bodies):
+        add("non_finite_pose", f"{who}{_frames(at)} NaN or inf", "finite numbers", "marked invalid")
+    for who, at in _of_bodies(given & exists[:, None] & zero & ~non_finite, e.bodies):
+        add("zero_quaternion", f"{who}{_frames(at)} (0,0,0,0)", "unit quaternions", "marked invalid")
+    if not exists.any():
+        return out
+    filled = _filled(e.poses, valid)
+    off = np.where(valid, np.abs(np.linalg.norm(filled[..., :4], axis=-1) - 1), 0.0)
+    for who, at in _of_bodies(off > OFF_UNIT, e.bodies):
+        found = f"{who}{_frames(at)} a quaternion whose length is off by up to {off.max():.3g}"
+        add("unnormalised_quaternion", found, "unit quaternions", "normalised")
+    for who, at in _of_bodies(_continuous(filled)[1] & valid, e.bodies):
+        add("quaternion_sign", f"{who}{_frames(at)} a quaternion of the other sign", "one sign", "made continuous")
+    if start_s := float(_placed(np.asarray(e.time_s, np.float64), exists)[0]):
+        add("epoch_time", f"time starts at {start_s:.6g} s", "0 at the first frame", "rebased in float64")
+    return out
+
+
+def _frames(at: Int[np.ndarray, " n"]) -> str:
+    """``1 frame (3) holds``, ``5 frames (first 3) hold``."""
+    return f"1 frame ({at[0]}) holds" if len(at) == 1 else f"{len(at)} frames (first {at[0]}) hold"
+
+
+def _name(e: Episode) -> str:
+    return f"{e.source}[{e.episode_id}]" if e.source else (e.episode_id or "episode")

@@ -106,6 +106,7 @@ FINDINGS: dict[str, tuple[str, str]] = {
     "units": ("warning", "positions beyond 20 m: probably millimetres"),
     "quaternion_order": ("warning", "resting bodies stand upright only if the quaternions are read in the other order"),
     "epoch_time": ("info", "time stamps do not start at zero; they are rebased in float64"),
+    "quaternion_sign": ("info", "quaternions change sign from one frame to the next: made continuous (q = -q)"),
     "no_gripper_width": ("info", "no gripper width: predicates on the gripper cannot hold"),
     "no_body": ("warning", "no pose of any body: only what joints tell can be measured"),
     "success_unknown": ("info", "no success flag: the terminal gate does not use one"),
@@ -135,6 +136,8 @@ class Episode:
     whole); ``valid`` is False for a body that was lost in a frame. Both keep their places, and their poses are never
     read. Optional arrays are None when the source does not hold them: unknown is not zero and not False.
     ``attributes`` are all other facts of this one episode (policy, embodiment, simulator, told_speed, ...).
+    ``mended`` is the account of what was changed since it was recorded: rows that were sorted, dropped or split
+    (``io.cleaning``), and what :meth:`prepared` did.
     """
 
     poses: Float[np.ndarray, "T N 7"]  # T_world_body, wxyz_xyz
@@ -160,7 +163,9 @@ class Episode:
     group: str = ""
     task: str = ""
     source: str = ""
+    start_ns: int | None = None  # the recording's clock at time_s = 0, whole nanoseconds; None: no clock but its own
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    mended: tuple[Finding, ...] = ()  # what was changed on the way from the recording to these arrays
 
     @classmethod
     def of(
@@ -232,8 +237,9 @@ class Episode:
     def prepared(self) -> Episode:
         """Copy fit for the metrics: time rebased in float64, bad poses invalid, quaternions unit and continuous.
 
-        A body's invalid poses repeat its last valid one, and a frame that does not exist repeats the time of the frame
-        before it: nothing non-finite enters traced code, and time does not step back.
+        A body's invalid poses repeat its last valid one, and a frame without a usable stamp gets one between its
+        neighbours': nothing non-finite enters traced code, and every frame keeps its place. ``mended`` says what was
+        changed. Preparing twice is preparing once.
         """
         from jaxeval import door
 

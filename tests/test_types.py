@@ -89,6 +89,7 @@ PLANTED: dict[str, Callable[[], Episode]] = {
     "frozen": lambda: with_poses(freeze(10, 25)),
     "units": lambda: with_poses(add_((slice(None), 0, 4), 250.0)),
     "quaternion_order": lambda: standing(read_as_xyzw=True),
+    "quaternion_sign": lambda: with_poses(lambda p: p.__setitem__((slice(20, None), 1, slice(0, 4)), -p[20:, 1, :4])),
     "epoch_time": lambda: with_time(add_(slice(None), 1.3e9)),
     "no_gripper_width": lambda: dataclasses.replace(small_episode(N), gripper_width_m=None),
     "no_body": lambda: small_episode(N).with_bodies(()),
@@ -154,7 +155,7 @@ def test_every_array_of_another_length_is_found(name: str) -> None:
 
 def test_a_stamp_that_is_no_number_costs_its_frame_and_is_told() -> None:
     e = with_time(set_(5, np.nan))
-    assert codes(e) == ["non_finite_pose"] and "first 5" in str(e.check()[0])
+    assert codes(e) == ["non_finite_pose"] and "1 frame (5)" in str(e.check()[0])
     assert e.prepared().frame_valid.sum() == N - 1 and np.isfinite(e.prepared().time_s).all()
 
 
@@ -190,13 +191,42 @@ def test_invalid_frames_repeat_the_last_valid_one() -> None:
     p = e.prepared()
     expected = np.arange(N)
     expected[:2], expected[10:13] = 2, 9
-    exists = np.maximum(np.arange(N), 2)
     assert p.valid.all(axis=1).tolist() == [t >= 2 and not 10 <= t < 13 for t in range(N)]
     assert p.frame_valid.tolist() == [t >= 2 for t in range(N)]  # lost bodies leave the frame
     np.testing.assert_allclose(p.poses, e.poses[expected], atol=1e-12)
-    np.testing.assert_allclose(p.time_s, e.time_s[exists] - e.time_s[2], atol=1e-12)
-    np.testing.assert_array_equal(p.gripper_width_m, exists)
-    assert (np.diff(p.time_s) >= 0).all()
+    np.testing.assert_allclose(p.time_s, e.time_s, atol=1e-12)  # every frame keeps its place and its time
+    np.testing.assert_array_equal(p.gripper_width_m, np.maximum(np.arange(N), 2))
+
+
+def test_frames_without_a_usable_stamp_stand_between_their_neighbours() -> None:
+    t = np.arange(N) * 0.05
+    bad = {0: np.nan, 1: np.nan, 5: np.nan, 6: 3e9, 10: 0.501, 20: 0.95, 21: 0.95, N - 1: -np.inf}
+    e = with_time(lambda time_s: time_s.__setitem__(list(bad), list(bad.values())))
+    e = dataclasses.replace(e, frame_valid=~np.isin(np.arange(N), list(bad)))
+    want = t.copy()
+    want[10] = 0.501  # not valid, but in order: its own stamp
+    p = e.prepared()
+    np.testing.assert_allclose(p.time_s, want, atol=1e-12)
+    assert not p.frame_valid[list(bad)].any() and p.frame_valid.sum() == N - len(bad)
+    assert p.start_ns is None
+    later = dataclasses.replace(e, time_s=e.time_s + 1.7e9).prepared()
+    np.testing.assert_allclose(later.time_s, want, atol=1e-6)
+    assert later.start_ns is not None and abs(later.start_ns - 1_700_000_000 * 10**9) < 1000
+
+
+def test_what_was_mended_is_listed_once() -> None:
+    e = with_poses(set_((7, 0, 5), np.inf), with_poses(set_((9, 1, slice(0, 4)), 0.0)))
+    poses = e.poses.copy()
+    poses[20:, 0, :4] *= -1.5
+    p = dataclasses.replace(e, poses=poses, time_s=e.time_s + 5).prepared()
+    assert [f"{f.code}: {f.found}" for f in p.mended] == [
+        "non_finite_pose: cube: 1 frame (7) holds NaN or inf",
+        "zero_quaternion: tcp: 1 frame (9) holds (0,0,0,0)",
+        "unnormalised_quaternion: cube: 20 frames (first 20) hold a quaternion whose length is off by up to 0.5",
+        "quaternion_sign: cube: 20 frames (first 20) hold a quaternion of the other sign",
+        "epoch_time: time starts at 5 s",
+    ]
+    assert p.prepared().mended == p.mended and p.start_ns == 5 * 10**9
 
 
 def test_a_wild_stamp_on_an_invalid_frame_does_not_make_time_step_back() -> None:
@@ -223,7 +253,8 @@ def test_prepared_is_idempotent_and_mutates_nothing(seed: int, start_s: float) -
         np.testing.assert_allclose(getattr(twice, name), getattr(once, name), rtol=0, atol=1e-15)
     assert np.isfinite(once.poses).all() and np.isfinite(once.time_s).all()
     np.testing.assert_allclose(np.linalg.norm(once.poses[..., :4], axis=-1), 1, atol=1e-12)
-    assert once.time_s[int(np.argmax(once.frame_valid))] == 0 and not (once.valid & ~e.valid).any()
+    assert once.time_s[0] == 0 and (np.diff(once.time_s) > 0).all()
+    assert once.mended == twice.mended and not (once.valid & ~e.valid).any()
 
 
 def test_an_episode_without_a_valid_frame_is_finite_all_the_same() -> None:

@@ -7,7 +7,8 @@ Values within a frame are the business of `Episode.prepared` (unit quaternions, 
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from jaxeval.io.errors import InputError
-from jaxeval.types import Episode, Finding
+from jaxeval.types import FINDINGS, Episode, Finding
 
 GAP_S = 5.0
 """A longer pause between two frames ends an episode: nothing is known of what happened meanwhile."""
@@ -28,14 +29,11 @@ CLEANING_FINDINGS: dict[str, tuple[str, str]] = {
     "repeated_stamp": ("warning", "rows repeat the stamp of another: the first in the file is kept"),
     "stamps_step_back": ("warning", "stamps step back for good: recordings were joined, and are split again"),
     "long_gap": ("warning", "a pause longer than `gap_s`: the recording is split there"),
-    "quaternion_sign": ("info", "quaternions change sign from one frame to the next: made continuous (q = -q)"),
 }
-"""What `in_order` and `clean` do: code -> (severity, meaning). `clean` also lists the findings in `MENDED`."""
+"""What `in_order` does: code -> (severity, meaning). `clean` also does what `Episode.prepared` does."""
 
 GAP_STEPS = 10
 """A pause of at most so many median steps is no gap, however long: slow recordings stay whole."""
-MENDED = ("epoch_time", "unnormalised_quaternion", "zero_quaternion", "non_finite_pose")
-"""Findings of `Episode.check` about what `Episode.prepared` mends."""
 PER_FRAME = ("poses", "time_s", "valid", "frame_valid", "gripper_width_m", "sub_task", "joints", "actions")
 
 
@@ -48,23 +46,17 @@ class Cleaned:
 
 
 def clean(episode: Episode, *, gap_s: float = GAP_S, late_n: int = LATE_N) -> Cleaned:
-    """Episodes fit for the metrics: `in_order`, then `Episode.prepared`, with every change listed.
+    """Episodes fit for the metrics: `in_order`, then `Episode.prepared`, with every change listed in ``mended`` too.
+
+    Cleaning what was cleaned changes nothing.
 
     Raises:
         InputError: the stamps are in no order at all, or none is finite.
     """
     ordered = in_order(episode, gap_s=gap_s, late_n=late_n)
-    actions = list(ordered.actions)
-    done = []
-    for recording in ordered.episodes:
-        prepared = recording.prepared()
-        actions += [f for f in recording.check() if f.code in MENDED]
-        turned = (recording.poses[..., :4] * prepared.poses[..., :4]).sum(axis=-1) < 0
-        if (n := int((turned & prepared.valid).any(axis=-1).sum())) > 0:
-            found = f"{n} frames hold a quaternion of the other sign"
-            actions.append(action("quaternion_sign", _name(recording), found, "made continuous"))
-        done.append(prepared)
-    return Cleaned(tuple(done), tuple(actions))
+    done = tuple(recording.prepared() for recording in ordered.episodes)
+    changes = (f for e in done for f in e.mended if f not in episode.mended)
+    return Cleaned(done, tuple(dict.fromkeys((*ordered.actions, *changes))))
 
 
 def in_order(episode: Episode, *, gap_s: float = GAP_S, late_n: int = LATE_N) -> Cleaned:
@@ -101,7 +93,30 @@ def in_order(episode: Episode, *, gap_s: float = GAP_S, late_n: int = LATE_N) ->
         parts += np.split(kept, gaps + 1)
     if not actions:
         return Cleaned((episode,), ())
-    return Cleaned(tuple(_part(episode, rows, k, len(parts)) for k, rows in enumerate(parts)), tuple(actions))
+    account = dataclasses.replace(episode, mended=(*episode.mended, *actions))
+    return Cleaned(tuple(_part(account, rows, k, len(parts)) for k, rows in enumerate(parts)), tuple(actions))
+
+
+def accounts(mended: Iterable[Sequence[str] | None], *, info: bool = True) -> list[str]:
+    """One line for each kind of change, from the sentences of all episodes (``Source.table()["mended"]``).
+
+    ``info=False`` leaves out what is only a matter of form: the start of the clock and the sign of quaternions.
+
+    >>> accounts([["zero_quaternion: 2 frames (first 5) hold (0,0,0,0); marked invalid"], [], None])
+    ['mended in 1 episode: zero_quaternion: 2 frames (first 5) hold (0,0,0,0); marked invalid']
+    """
+    first: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for sentences in mended:
+        for sentence in sentences or ():
+            first.setdefault(sentence.partition(":")[0], sentence)
+        counts.update({sentence.partition(":")[0] for sentence in sentences or ()})
+    severity = {**FINDINGS, **CLEANING_FINDINGS}
+    return [
+        f"mended in {n} episode{'s' * (n != 1)}: {first[code]}{' (the first of them)' * (n > 1)}"
+        for code, n in sorted(counts.items())
+        if info or severity.get(code, ("warning",))[0] != "info"
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ order of stamps
@@ -119,7 +134,9 @@ class Order:
     repeated: tuple[tuple[int, int], ...] = ()  # (row left out, row of that stamp which stays)
     steps_back: tuple[tuple[int, float], ...] = ()  # (first row of a recording, by how much its stamp is earlier)
 
-    def actions(self, where: str, stamps: np.ndarray, different_n: int = 0, *, unit_s: float = 1.0) -> list[Finding]:
+    def actions(
+        self, where: str, stamps: np.ndarray, different_n: int = 0, *, unit_s: float = 1.0, what: str = "pose"
+    ) -> list[Finding]:
         """Findings for what was done to rows with these `stamps` (in units of `unit_s` seconds)."""
         out = []
         if self.late:
@@ -127,7 +144,7 @@ class Order:
             out.append(action("late_rows", where, found, f"sorted in (at most {LATE_N} in a row are)"))
         if self.repeated:
             found = f"{_listed([row for row, _ in self.repeated])} repeat a stamp"
-            found += f", {different_n} of them with another pose" if different_n else ""
+            found += f", {different_n} of them with another {what}" if different_n else ""
             out.append(action("repeated_stamp", where, found, "the first of a stamp is kept"))
         for row, back in self.steps_back:
             found = f"stamps step back by {back * unit_s:.4g} s at row {row}"

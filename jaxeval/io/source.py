@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jaxeval.io.cleaning import CLEANING_FINDINGS, clean
 from jaxeval.io.errors import InputError
 from jaxeval.io.readers.bop import is_bop, read_bop
 from jaxeval.io.readers.hdf5 import refuse_hdf5
@@ -33,7 +34,7 @@ from jaxeval.io.readers.rosbag2 import is_rosbag2, read_rosbag2
 from jaxeval.io.readers.trajectories import is_euroc, is_tum, is_tum_folder, read_euroc, read_tum, read_tum_folder
 from jaxeval.io.store import Store, open_store
 from jaxeval.io.store.attributes import PREFIX, attributes_of, typed
-from jaxeval.io.store.read import lacks_signals
+from jaxeval.io.store.read import lacks_signals, mended_of
 from jaxeval.metrics.registry import offered
 from jaxeval.robots import load_robot
 from jaxeval.types import Attribute, Episode, EpisodeBatch, Finding, bucket_length, pad_episodes
@@ -84,15 +85,24 @@ class Part(Protocol):
 
 
 class Loaded:
-    """Episodes of one file, in memory: for files of a size that people copy about; convert larger ones to a store."""
+    """Episodes of one file, in memory: for files of a size that people copy about; convert larger ones to a store.
+
+    They are cleaned, checked and prepared here, once for all formats: what a store of the file would hold.
+    """
 
     def __init__(self, path: Path, episodes: list[Episode], findings: list[Finding]) -> None:
         if not episodes:
             raise InputError(f"{path}: it holds no episodes, expected at least 1; check how it was recorded")
         episodes, differ = _same_bodies(path, episodes)
-        self.path, self.findings = path, [*findings, *differ]
-        self.episode_findings = [tuple(f.code for f in e.check()) for e in episodes]
-        self.episodes = [e.prepared() for e in episodes]
+        cleaned = [clean(e) for e in episodes]
+        listed = {*findings, *(f for e in episodes for f in e.mended)}
+        split = [f for c in cleaned for f in c.actions if f.code in CLEANING_FINDINGS and f not in listed]
+        self.path, self.findings = path, [*findings, *differ, *split]
+        self.episodes = [e for c in cleaned for e in c.episodes]
+        self.as_read = [e.prepared() for e in episodes] if split else self.episodes
+        """The episodes with their rows as the file has them: repeated and late ones, and pauses, where they are."""
+        self.episode_findings = [tuple(dict.fromkeys(f.code for f in (*e.mended, *e.check()))) for e in self.episodes]
+        episodes = self.episodes
         self.task, self.bodies, self.n_episodes = episodes[0].task, episodes[0].bodies, len(episodes)
         self.joint_names = episodes[0].joint_names
 
@@ -386,9 +396,9 @@ class Source:
 
 TABLE = (
     "episode_id", "task", "group", "length", "success_once", "success_at_end", "seed", "speed",
-    "initial_condition_id", "initial_condition_hash", "source", "findings",
+    "initial_condition_id", "initial_condition_hash", "source", "findings", "mended",
 )  # fmt: skip
-"""Columns of `Source.table`; `findings` holds the codes of `Episode.check`."""
+"""Columns of `Source.table`; `findings` holds the codes of `Episode.check`, `mended` sentences of `Episode.mended`."""
 
 
 def _attributes(part: Part, rows: range) -> list[dict[str, Attribute]]:
@@ -406,11 +416,18 @@ def _attribute_names(part: Part) -> tuple[str, ...]:
 def _table(part: Part, rows: range) -> dict[str, list[Any]]:
     if isinstance(part, Store):
         known = part.episodes.slice(rows.start, len(rows))
-        return {name: known.column(name).to_pylist() for name in TABLE}
+        table = {name: known.column(name).to_pylist() for name in TABLE}
+        return table | {"mended": [_sentences(mended_of(row)) for row in table["mended"]]}
     episodes = part.read(rows.start, rows.stop)
-    table = {n: [getattr(e, n) for e in episodes] for n in TABLE if n not in ("length", "findings")}
+    table = {n: [getattr(e, n) for e in episodes] for n in TABLE if n not in ("length", "findings", "mended")}
     findings = getattr(part, "episode_findings", [()] * part.n_episodes)[rows.start : rows.stop]
-    return table | {"length": [e.n_frames for e in episodes], "findings": [list(f) for f in findings]}
+    table |= {"length": [e.n_frames for e in episodes], "findings": [list(f) for f in findings]}
+    return table | {"mended": [_sentences(e.mended) for e in episodes]}
+
+
+def _sentences(mended: tuple[Finding, ...]) -> list[str]:
+    """``code: found; what was done``, without the name of the episode, so that equal ones are equal."""
+    return [f"{f.code}: {f.found}; {f.action}" for f in mended]
 
 
 def open_source(path: str | Path | list[str | Path] | tuple[str | Path, ...], **options: Any) -> Source:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxeval.io.cleaning import accounts
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
 from jaxeval.io.records.columns import OWN, meaning_of
 from jaxeval.io.reference import reference_hash
@@ -59,6 +60,7 @@ class Scored:
     group: np.ndarray
     ends_s: np.ndarray  # [episodes, P], NaN where a sub-task was never reached; P is 0 without Q or reference
     findings: dict[str, int]
+    mended: list[str]  # a line a kind of change
     table: Any  # pyarrow.Table, all of scores.parquet
     columns: dict[str, About]
 
@@ -160,6 +162,7 @@ def read_scored(folder: Path, reference: Reference | None) -> Scored:
         group=np.array([place[g] for g in text["group"]]),
         ends_s=np.stack([floats_of(table[name]) for name in ends], axis=1) if ends else np.zeros((n, 0)),
         findings=findings,
+        mended=accounts(table["mended"].to_pylist()) if "mended" in table.column_names else [],
         table=table,
         columns=_described(table.column_names, told.get("columns", {})),
     )

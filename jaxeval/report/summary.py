@@ -235,6 +235,7 @@ def skipped(scored: Scored, about: dict[str, Any]) -> list[tuple[str, list[str]]
         ("Notes of the scoring", [str(x) for x in told.get("notes", ())]),
         ("Notes of the fit", [str(x) for x in about.get("notes", ())]),
         ("Remarks on the recordings", sorted(remarks, key=natural)),
+        ("Changed before anything was measured", scored.mended),
     ]
     return [(title, shortened(lines)) for title, lines in sections if lines]
 

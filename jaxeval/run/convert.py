@@ -16,7 +16,7 @@ from jaxeval.io.cleaning import clean as put_in_order
 from jaxeval.io.errors import InputError
 from jaxeval.io.files import write_text
 from jaxeval.io.readers.trajectories import write_tum
-from jaxeval.io.source import RECORD, Source
+from jaxeval.io.source import RECORD, Loaded, Source
 from jaxeval.io.store import Store, write_store
 from jaxeval.io.store.configurations import agreed
 from jaxeval.io.store.write import atomic_folder
@@ -115,6 +115,7 @@ def convert(
                 _tum(folder, e, made)
             if not made.episodes_n:
                 raise InputError(f"{out}: there is no episode to write, expected at least 1; check what was read")
+    made.actions = list(dict.fromkeys(made.actions))
     _record(made)
     return made
 
@@ -139,7 +140,7 @@ def _converted(
     progress: bool,
 ) -> Iterator[Episode]:
     """Episodes as they are to be written; what happens to each is noted in ``made``."""
-    for e in _shown(source, progress):
+    for e in _shown(source, progress, clean):
         at = {rename.get(b, b): b for b in e.bodies}
         e = dataclasses.replace(
             e.with_bodies(tuple(at[b] for b in kept)),
@@ -147,26 +148,24 @@ def _converted(
             task=task or e.task,
             group=e.group if group is None else group,
         )
-        if not clean:
-            yield e
-            continue
         try:
-            ordered = put_in_order(e)
+            done = put_in_order(e).episodes if clean else (e,)
         except InputError as error:
             made.left_out.append((e.episode_id, str(error)))
             continue
-        made.actions += ordered.actions
-        yield from ordered.episodes
+        made.actions += (f for one in done for f in one.mended)
+        yield from done
 
 
-def _shown(source: Source, progress: bool) -> Iterator[Episode]:
+def _shown(source: Source, progress: bool, clean: bool) -> Iterator[Episode]:
+    """The source's episodes; without ``clean`` those of files as their rows stand."""
+    parts = source.parts
+    episodes = (e for p in parts for e in (p.as_read if isinstance(p, Loaded) and not clean else p.iter_episodes()))
     if not progress:
-        return source.iter_episodes()
+        return episodes
     from tqdm import tqdm
 
-    return iter(
-        tqdm(source.iter_episodes(), total=source.n_episodes, unit="episode", desc="writing", leave=False, disable=None)
-    )
+    return iter(tqdm(episodes, total=source.n_episodes, unit="episode", desc="writing", leave=False, disable=None))
 
 
 def _counted(episodes: Iterator[Episode], made: Converted) -> Iterator[Episode]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxeval.align import missing_bodies, needed_joints
+from jaxeval.io.cleaning import accounts
 from jaxeval.io.source import Part, Source, reader_of
 from jaxeval.io.spec import known_spec
 from jaxeval.run.scorers.grasp import CONTACTS
@@ -49,6 +50,7 @@ class Inspection:
     declared: str  # quaternion order, units and clock that the format fixes
     findings: tuple[Finding, ...]
     episode_findings: dict[str, int]
+    mended: tuple[str, ...]  # a line a kind of change
     missing: dict[str, str]
 
 
@@ -120,6 +122,7 @@ def _inspect(part: Part, episodes_n: int, progress: bool) -> Inspection:
         declared=reader.says if reader else "",
         findings=tuple(getattr(part, "findings", ())),
         episode_findings=dict(found),
+        mended=tuple(accounts(table["mended"])),
         missing=_missing(part, spec, outcome, width, robot, found, signals, joint_names),
     )
 
@@ -224,6 +227,8 @@ def _text(i: Inspection) -> str:
     lines += [f"    {name:17}{lacks or 'nothing'}" for name, lacks in i.missing.items()]
     if i.findings:
         lines += ["  noticed about the file", *(f"    {f.severity}: {f}" for f in i.findings)]
+    if i.mended:
+        lines += ["  changed before anything is measured", *(f"    {line}" for line in i.mended)]
     serious = {c: n for c, n in i.episode_findings.items() if c in FINDINGS and FINDINGS[c][0] != "info"}
     if serious:
         lines.append("  noticed about episodes")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxeval.io.cleaning import accounts
 from jaxeval.io.errors import InputError
 from jaxeval.io.files import replacing, write_text
 from jaxeval.io.records.columns import OWN
@@ -58,6 +59,7 @@ def score(
     folder = open_folder(out) if out is not None else None
     scores = plan.score(source, frames_to=folder if frames else None, progress=progress)
     notes = [str(f) for f in source.findings if f.severity != "info"]
+    notes += accounts(scores.columns["mended"], info=False)
     scores = dataclasses.replace(scores, notes=(*notes, *scores.notes))
     if folder is not None:
         _write(folder, scores, _about(scores, plan, about or {}))
@@ -160,7 +162,8 @@ def _write(folder: Path, scores: Scores, about: dict[str, Any]) -> None:
         "number": pa.float64(), "count": pa.int64(), "truth": pa.bool_(), "text": pa.string(), "status": pa.string(),
         "vector": pa.list_(pa.float64()),
     }  # fmt: skip
-    fixed = {"findings": pa.list_(pa.string()), "length": pa.int32(), "worst_frame": pa.int32()}
+    texts = pa.list_(pa.string())
+    fixed = {"findings": texts, "mended": texts, "length": pa.int32(), "worst_frame": pa.int32()}
     own = {c.name: c for c in OWN}
 
     def array(name: str, values: list[Any]) -> Any:

@@ -235,8 +235,9 @@ class ScorePlan:
             columns |= got
             about |= {name: c for name in got if (c := described(name, metric.columns)) is not None}
         columns["findings"] = [sorted(set(f or ())) for f in table["findings"]]
+        columns["mended"] = table["mended"]
         for name, values in table.items():
-            if name not in ("episode_id", "task", "group", "findings"):
+            if name not in ("episode_id", "task", "group", "findings", "mended"):
                 columns.setdefault(name, values)  # stages judge success again
         return columns, about
 

@@ -122,7 +122,7 @@ def test_findings_name_the_body_that_is_concerned() -> None:
     poses[20:, 1, 4] += 0.4
     found = {f.code: f.found for f in dataclasses.replace(e, poses=poses).check()}
     assert found["non_finite_pose"] == "tcp: 2 frames (first 7) hold NaN or inf"
-    assert found["zero_quaternion"] == "cube: 1 frames (first 3) hold (0,0,0,0)"
+    assert found["zero_quaternion"] == "cube: 1 frame (3) holds (0,0,0,0)"
     assert found["pose_jump"].startswith("tcp moves 0.4") and "between frames 19 and 20" in found["pose_jump"]
     poses[15:25, 1, 5] = np.nan  # lost while it moved: the jump is between the frames that show it
     jump = next(f for f in dataclasses.replace(e, poses=poses).check() if f.code == "pose_jump")

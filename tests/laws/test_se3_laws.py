@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
@@ -358,13 +358,17 @@ mean_of = quick_jit(lambda poses, weights: se3.lie_mean(poses, weights))
 
 
 @FEW
+@example(29, 0.625)  # one rotation is 100 degrees from the mean
 @given(SEEDS, st.floats(0.01, 0.7))
 def test_mean_is_where_the_weighted_logs_add_up_to_nothing(seed: int, spread: float) -> None:
     rng = np.random.default_rng(seed)
     poses = near(np.tile(random_poses(1, seed), (N, 1)), seed + 1, metres=0.1, radians=spread)
     weights = rng.random(N) * (rng.random(N) < 0.7)
     m = mean_of(poses, weights)
-    assert m.converged and m.unique and m.spread_rad < np.pi / 2
+    if float(m.spread_rad) >= np.pi / 2:  # the mean may then be one of several, and says so
+        assert not m.unique
+        return
+    assert m.converged and m.unique
     inverse = (scipy_of(m.pose).inv() * scipy_of(poses)).as_rotvec()
     np.testing.assert_allclose(weights @ inverse / weights.sum(), np.zeros(3), atol=1e-9)
     order = rng.permutation(N)

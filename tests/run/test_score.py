@@ -21,7 +21,7 @@ from jaxeval.types import Episode, Reference
 from tests.executions import episodes, learned, truncated
 
 CONTRACT = ["episode", "task", "group", "Q", "gate", "gate_reason", "valid", "status"]
-LAST = ["findings", "length", "success_once", "success_at_end", "seed", "speed", "initial_condition_id",
+LAST = ["findings", "mended", "length", "success_once", "success_at_end", "seed", "speed", "initial_condition_id",
         "initial_condition_hash", "source"]  # fmt: skip
 SUB_TASKS = ("reach", "approach", "grasp", "transport", "place", "release", "retreat")
 PAIRS = ("cubeA | cubeB", "cubeA | table", "cubeB | table", "cubeA | tcp", "cubeB | tcp")

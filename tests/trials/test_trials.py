@@ -98,7 +98,7 @@ def test_trial_14_one_zero_quaternion_costs_one_frame() -> None:
     poses = e.poses.copy()
     poses[417, 0, :4] = 0
     spoilt = dataclasses.replace(e, poses=poses)
-    assert list(found(spoilt)) == ["zero_quaternion"] and "1 frames (first 417)" in found(spoilt)["zero_quaternion"]
+    assert list(found(spoilt)) == ["zero_quaternion"] and "1 frame (417)" in found(spoilt)["zero_quaternion"]
     p = spoilt.prepared()
     assert p.valid.all(axis=1).sum() == 999 and not p.valid.all(axis=1)[417]
     keep = np.arange(1000) != 417

@@ -118,17 +118,18 @@ def episodes_of_messages(
             f"{path}: stamps step back {steps_back}; expected topics of one clock; record one episode a file"
         )
     recordings_n = len(next(iter(recordings.values())))
-    joints = _joints(path, heard, recordings_n, findings)
+    joints = _joints(path, heard, recordings_n, findings, actions)
     episodes: list[Episode] = []
+    split: list[Finding] = []
     for k in range(recordings_n):
         tracks = {name: parts[k] for name, parts in recordings.items()}
         values = {name: pairs[k] for name, pairs in joints.items()}
         whole = _episode(path, chains, links, tracks, values, findings)
         name = path.stem if recordings_n == 1 else f"{path.stem}/part={k}"
-        ordered = in_order(dataclasses.replace(whole, episode_id=name))
-        actions += ordered.actions
+        ordered = in_order(dataclasses.replace(whole, episode_id=name, mended=tuple(actions)))
+        split += ordered.actions
         episodes += ordered.episodes
-    return episodes, [*findings.found, *actions]
+    return episodes, [*findings.found, *actions, *split]
 
 
 # ------------------------------------------------------------------------------------------------------- messages
@@ -326,6 +327,7 @@ def _episode(
         bodies=tuple(chains),
         joint_names=tuple(values),
         source=str(path),
+        start_ns=start_ns,
     )
 
 
@@ -367,9 +369,9 @@ def _say_resampled(
 
 
 def _joints(
-    path: Path, heard: _Heard, recordings_n: int, findings: FileFindings
+    path: Path, heard: _Heard, recordings_n: int, findings: FileFindings, actions: list[Finding]
 ) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
-    """(stamps, positions) of every joint, one pair a recording."""
+    """(stamps, positions) of every joint, one pair a recording; what is done to its rows joins `actions`."""
     out: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     left: list[str] = []
     for name, (stamps, values) in heard.joints.items():
@@ -382,6 +384,8 @@ def _joints(
         if len(order.recordings) != recordings_n:
             left.append(name)
             continue
+        different_n = sum(positions[a] != positions[b] for a, b in order.repeated)
+        actions += order.actions(f"{path} joint {name}", stamps_ns, different_n, unit_s=1e-9, what="position")
         out[name] = [(stamps_ns[rows], positions[rows]) for rows in order.recordings]
     if left:
         found = f"stamps of {', '.join(left)[:200]} step back otherwise than those of the poses"

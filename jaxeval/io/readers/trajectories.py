@@ -8,7 +8,7 @@ sorted, dropped or split is a finding, and so is every line that is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -88,7 +88,8 @@ def read_tum_folder(path: str | Path) -> tuple[list[Episode], list[Finding]]:
     files = _trajectory_files(path)
     if len(files) < 2:
         raise InputError(f"{path}: {len(files)} trajectory files, expected one for each of several bodies; check it")
-    tracks = [_whole_track(file, findings) for file in files]
+    read = [_whole_track(file, findings) for file in files]
+    tracks, mended = [track for track, _ in read], [f for _, actions in read for f in actions]
     names = [t.name for t in tracks]
     if len(set(names)) < len(names):
         raise InputError(f"{path}: two files of one name among {', '.join(names)}; name each after its body")
@@ -108,11 +109,13 @@ def read_tum_folder(path: str | Path) -> tuple[list[Episode], list[Finding]]:
             findings.add("unmatched", found, "every body at every stamp", done, where=str(path / track.name))
     found = f"{len(tracks)} files: {', '.join(names)}, on the clock of {clock.name}"
     findings.add("one_episode", found, "bodies of one episode", "open files one by one if they are episodes")
-    return _episodes(path, path.name, tuple(names), clock.stamps_ns, poses, valid, findings)
+    return _episodes(path, path.name, tuple(names), clock.stamps_ns, poses, valid, findings, mended)
 
 
 def write_tum(path: str | Path, episode: Episode, body: str) -> None:
     """Write the frames in which one body is valid as TUM text, every number with all its digits.
+
+    Stamps are those of the recording's clock (``start_ns``), to a nanosecond, where it is known.
 
     Raises:
         InputError: the episode has no such body, or no valid frame.
@@ -123,8 +126,9 @@ def write_tum(path: str | Path, episode: Episode, body: str) -> None:
     if not valid.any():
         raise InputError(f"{path}: episode {episode.episode_id} has no valid frame of {body} to write; check its mask")
     poses = np.asarray(episode.body(body), np.float64)[valid]
-    rows = np.column_stack([np.asarray(episode.time_s, np.float64)[valid], poses[:, 4:], poses[:, [1, 2, 3, 0]]])
-    text = "\n".join(" ".join(map(repr, row)) for row in rows.tolist())
+    stamps = [_seconds(t, episode.start_ns) for t in np.asarray(episode.time_s, np.float64)[valid].tolist()]
+    rows = np.column_stack([poses[:, 4:], poses[:, [1, 2, 3, 0]]]).tolist()
+    text = "\n".join(" ".join([t, *map(repr, row)]) for t, row in zip(stamps, rows, strict=True))
     Path(path).write_text(f"{TUM_HEADER}\n{text}\n", encoding="utf-8")
 
 
@@ -205,6 +209,7 @@ def _episodes(
     poses: np.ndarray,
     valid: np.ndarray,
     findings: FileFindings,
+    mended: Sequence[Finding] = (),
 ) -> tuple[list[Episode], list[Finding]]:
     start_ns = int(stamps_ns[0])
     if start_ns:
@@ -216,20 +221,22 @@ def _episodes(
         bodies=bodies,
         episode_id=name,
         source=str(path),
+        start_ns=start_ns,
+        mended=tuple(mended),
     )
     ordered = in_order(whole)
     return list(ordered.episodes), [*findings.found, *ordered.actions]
 
 
-def _whole_track(path: Path, findings: FileFindings) -> Track:
-    """The track of a file that holds one recording; what is doubtful about it joins `findings`."""
+def _whole_track(path: Path, findings: FileFindings) -> tuple[Track, list[Finding]]:
+    """The track of a file that holds one recording, and what was done to its rows; that joins `findings` too."""
     own = FileFindings(path, TRAJECTORY_FINDINGS)
     lines, read = _opened(path)
     recordings, actions = recordings_of(read(path, lines, own), where=str(path))
     findings.found += [*own.found, *actions]
     if len(recordings) > 1:
         raise InputError(f"{path}: {len(recordings)} recordings joined ({actions[-1].found}); expected one; split it")
-    return recordings[0]
+    return recordings[0], actions
 
 
 def _track(path: Path, rows: list[Row], expected: str) -> Track:
@@ -351,6 +358,14 @@ def _nanoseconds(seconds: str) -> int:
     if abs(value) >= 2**63 // 10**9:
         raise ValueError(f"stamp '{seconds[:24]}' is beyond 9.2e9 s (are these nanoseconds?)")
     return int((value * 10**9).to_integral_value())
+
+
+def _seconds(time_s: float, start_ns: int | None) -> str:
+    """A stamp as text: all digits of the time, or of the clock that began at ``start_ns``."""
+    if not start_ns:
+        return repr(time_s)
+    ns = start_ns + round(time_s * 1e9)
+    return f"{'-' * (ns < 0)}{abs(ns) // 10**9}.{abs(ns) % 10**9:09d}"
 
 
 def _in_range(stamp_ns: int) -> int:

@@ -16,6 +16,7 @@ OWN = (
     Column("task", "text", meaning="task that it was scored as"),
     Column("group", "text", meaning="group that the source put it in"),
     Column("findings", "text", meaning="codes of what was noticed about the recording"),
+    Column("mended", "text", meaning="what was changed in the recording before it was measured, sentences"),
     Column("length", "count", unit="frames", meaning="frames of the episode, invalid ones included"),
     Column("success_once", "truth", direction="higher", meaning="whether the episode succeeded at any moment"),
     Column("success_at_end", "truth", direction="higher", meaning="whether the episode had succeeded when it ended"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
 from jaxeval.io.store.check import check_frames
-from jaxeval.types import EpisodeBatch
+from jaxeval.types import EpisodeBatch, Finding
 
 More = tuple[tuple[str, int], ...]
 """Further columns to read, with their widths: joints and signals."""
@@ -148,6 +148,11 @@ def labels_of(column: pa.ChunkedArray, names: tuple[str, ...]) -> np.ndarray:
 def success_of(column: pa.ChunkedArray) -> np.ndarray:
     """[B] int32: 1, 0, or -1 for unknown."""
     return column.cast(pa.int32()).fill_null(-1).to_numpy()
+
+
+def mended_of(rows: Sequence[Mapping[str, str]] | None) -> tuple[Finding, ...]:
+    """The account of one row of ``episodes.parquet``."""
+    return tuple(Finding(**row) for row in rows or ())
 
 
 def known(array: np.ndarray | None) -> np.ndarray | None:

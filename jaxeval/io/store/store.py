@@ -43,12 +43,14 @@ from jaxeval.io.store.read import (
     lacks_signals,
     mask_columns,
     matrix,
+    mended_of,
     read_row_group,
     success_of,
 )
 from jaxeval.io.store.write import (
     FORMAT,
     FORMAT_VERSION,
+    LATER,
     READABLE,
     UNITS,
     FrameFile,
@@ -58,6 +60,7 @@ from jaxeval.io.store.write import (
     episode_schema,
     frame_schema,
     shard_path,
+    with_later,
     with_masks,
     write_meta,
     write_table,
@@ -265,6 +268,7 @@ class Store:
         )
         table = path / "episodes.parquet"
         self.episodes: pa.Table = guarded(table, lambda: pq.ParquetFile(table).read())
+        self.episodes = with_later(self.episodes)
         check_columns(table, self.episodes.schema, episode_schema(self.bodies))
         check_episodes(table, self.episodes)
         check_attributes(table, self.episodes.schema)
@@ -426,6 +430,8 @@ class Store:
                     bodies=self.bodies,
                     sub_task_names=self.sub_task_names,
                     joint_names=tuple(self.meta["joint_names"]),
+                    start_ns=row["start_ns"],
+                    mended=mended_of(row["mended"]),
                     **{
                         key: row[key]
                         for key in (
@@ -454,9 +460,9 @@ class Store:
 def store_hash(store: Store | str | Path) -> str:
     """SHA-256 (hex) of what the store says, whatever its format, its shards, its compression or where it came from.
 
-    Frames, lengths, ids, success flags, seeds, speeds, groups, sizes and attributes count; ``source`` and meta.json do
-    not. What format 1 could not say (attributes, bodies lost in frames that exist) counts only where it is said, so
-    that the same episodes have the same hash in both formats.
+    Frames, lengths, ids, success flags, seeds, speeds, groups, sizes and attributes count; ``source``, the recording's
+    clock, what was noticed or mended, and meta.json do not. What format 1 could not say (attributes, bodies lost in
+    frames that exist) counts only where it is said, so that the same episodes have the same hash in both formats.
     """
     store = store if isinstance(store, Store) else open_store(store)
     sums = {f"pose.{b}": hashlib.sha256() for b in store.bodies}
@@ -492,7 +498,7 @@ def store_hash(store: Store | str | Path) -> str:
             continue
         whole.update(f"{name}:{total.hexdigest()};".encode())
     names = [store.sub_task_names[k] if k >= 0 else None for k in met]
-    facts = store.episodes.drop_columns(["source", "shard", "first_frame", "findings"])
+    facts = store.episodes.drop_columns(["source", "shard", "first_frame", "findings", *LATER])
     whole.update(json.dumps([store.task, store.bodies, names, facts.to_pylist()]).encode())
     return whole.hexdigest()
 

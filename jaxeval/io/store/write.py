@@ -12,7 +12,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from jaxeval.io.errors import InputError
 from jaxeval.io.files import replacing
 from jaxeval.io.store.attributes import typed
-from jaxeval.types import Attribute, Episode, one_of
+from jaxeval.types import Attribute, Episode, Finding, one_of
 
 FORMAT = "jaxeval-store"
 FORMAT_VERSION = 2
@@ -33,7 +33,13 @@ ROW_GROUP_FRAMES_N = 65_536
 """A row group closes at the first episode that brings it to this many frames: the unit of a range read."""
 FAR_M = 100.0
 """Positions further than this from the world's origin lose over 4 micrometres in float32: they are rebased."""
+LATER: dict[str, pa.DataType] = {
+    "start_ns": pa.int64(),
+    "mended": pa.list_(pa.struct([(f.name, pa.string()) for f in fields(Finding)])),
+}
+"""Columns of ``episodes.parquet`` that came after format 2: stores written before lack them."""
 UNITS = {
+    "start_ns": "nanoseconds, the recording's clock at t_s = 0",
     "t_s": "seconds from the episode's start",
     "gripper_width_m": "metres",
     "pose.<body>": "T_world_body as wxyz_xyz: unit quaternion, then metres from the episode's origin_m",
@@ -129,7 +135,16 @@ def episode_schema(bodies: tuple[str, ...]) -> pa.Schema:
         ("findings", pa.list_(pa.string())),
         ("origin_m", pa.list_(pa.float64(), 3)),
     ]
-    return pa.schema(fields + [(f"half_size_m.{b}", pa.list_(pa.float64(), 3)) for b in bodies])
+    sizes = [(f"half_size_m.{b}", pa.list_(pa.float64(), 3)) for b in bodies]
+    return pa.schema([*fields, *sizes, *LATER.items()])
+
+
+def with_later(episodes: pa.Table) -> pa.Table:
+    """The table of episodes with the columns of `LATER`, nulls where it was written before there were any."""
+    for name, kind in LATER.items():
+        if name not in episodes.column_names:
+            episodes = episodes.append_column(name, pa.nulls(episodes.num_rows, kind))
+    return episodes
 
 
 def _encodings(schema: pa.Schema) -> dict[str, str]:
@@ -284,8 +299,10 @@ class ShardWriter:
                 "group": e.group,
                 "source": e.source,
                 "task": e.task or self.task,
-                "findings": [f.code for f in findings],
+                "findings": list(dict.fromkeys(f.code for f in (*e.mended, *findings))),
                 "origin_m": origin.tolist(),
+                "start_ns": e.start_ns,
+                "mended": [asdict(f) for f in e.mended],
             }
             | {
                 f"half_size_m.{b}": h.tolist() if np.isfinite(h).all() else None
