@@ -126,32 +126,32 @@ def _hydra(verb: str, words: list[str]) -> int:
 # ---------------------------------------------------------------------------------------------------------- settings
 
 
-def _number(told: dict[str, Any], key: str) -> float:
+def _number(options: dict[str, Any], key: str) -> float:
     """A setting that is a number, or one sentence."""
     from jaxeval.io.errors import InputError
 
-    if not isinstance(value := told[key], (int, float)) or isinstance(value, bool):
+    if not isinstance(value := options[key], (int, float)) or isinstance(value, bool):
         raise InputError(f"{key} is {value!r}, expected a number; correct the setting")
     return value
 
 
-def _whole(told: dict[str, Any], key: str, most: int = 2**32 - 1) -> int:
+def _whole(options: dict[str, Any], key: str, most: int = 2**32 - 1) -> int:
     """A setting that is a whole number from 0, or one sentence."""
     from jaxeval.io.errors import InputError
 
-    value = told[key]
+    value = options[key]
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 <= value <= most or value != int(value):
         raise InputError(f"{key} is {value!r}, expected a whole number from 0 to {most}; correct the setting")
     return int(value)
 
 
-def _text(told: dict[str, Any], key: str, *, needed: bool = False) -> str | None:
+def _text(options: dict[str, Any], key: str, *, needed: bool = False) -> str | None:
     """A setting that is one name; None where it may be left out and is."""
     from jaxeval.io.errors import InputError
     from jaxeval.io.tables import name_of
 
-    value = told[key]
+    value = options[key]
     name = None if isinstance(value, (list, dict)) else name_of(value)
     if name is None and (needed or value is not None):
         found = "null" if value is None else repr(value)
@@ -159,12 +159,12 @@ def _text(told: dict[str, Any], key: str, *, needed: bool = False) -> str | None
     return name
 
 
-def _texts(told: dict[str, Any], key: str) -> list[str] | None:
+def _texts(options: dict[str, Any], key: str) -> list[str] | None:
     """A setting that is a list of names, of which one may stand alone; None where it is left out."""
     from jaxeval.io.errors import InputError
     from jaxeval.io.tables import name_of
 
-    value = told[key]
+    value = options[key]
     values = value if isinstance(value, list) or value is None else [value]
     if bad := [v for v in values or () if isinstance(v, (list, dict)) or name_of(v) is None]:
         raise InputError(f"{key} holds {bad[0]!r}, expected names; give {key}=NAME or {key}=[NAME,NAME]")
@@ -234,10 +234,10 @@ def _settings(config: Any) -> dict[str, Any]:
     from jaxeval.io.errors import InputError
     from jaxeval.metrics.registry import all_metrics
 
-    told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    options: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     out: dict[str, Any] = {}
     for metric in all_metrics().values():
-        if (given := told.get(metric.block)) is None:
+        if (given := options.get(metric.block)) is None:
             continue
         try:
             params = metric.Params(**{k: _frozen(v) for k, v in given.items()})
@@ -395,9 +395,9 @@ def _convert(config: Any) -> None:
     from jaxeval.run import convert as run
 
     _required(config, "episodes", "out")
-    told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    options: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     keys = ("to", "group", "rename", "bodies", "clean", "fps", "precision", "overwrite")
-    given = {k: told[k] for k in keys} | {"task": told["task_name"]}
+    given = {k: options[k] for k in keys} | {"task": options["task_name"]}
     made = run.convert(_source(config.episodes, config.options), config.out, progress=True, **given)
     print(run.text(made))
     print(f"{made.kind}: {made.path}")
@@ -464,25 +464,27 @@ def _compare(config: Any) -> None:
     from jaxeval.run.score import open_folder
 
     _required(config, "records", "a", "b")
-    told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    judged: dict[str, Any] = {k: _number(told, k) for k in ("level", "margin") if told[k] is not None or k == "level"}
-    judged |= {k: _whole(told, k) for k in ("resamples_n", "seed")}
-    given: dict[str, Any] = {k: _text(told, k) for k in ("by", "success", "value")}
-    given |= {k: _text(told, k, needed=True) for k in ("better", "pairing", "pair_on")}
-    settings = run.Settings(**judged, correction=_text(told, "correction", needed=True))  # type: ignore[arg-type]
+    options: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    judged: dict[str, Any] = {
+        k: _number(options, k) for k in ("level", "margin") if options[k] is not None or k == "level"
+    }
+    judged |= {k: _whole(options, k) for k in ("resamples_n", "seed")}
+    given: dict[str, Any] = {k: _text(options, k) for k in ("by", "success", "value")}
+    given |= {k: _text(options, k, needed=True) for k in ("better", "pairing", "pair_on")}
+    settings = run.Settings(**judged, correction=_text(options, "correction", needed=True))  # type: ignore[arg-type]
     settings.check(of_rates=given["value"] is None)
-    if bad := [k for k in ("nominal", "last") if isinstance(told[k], (list, dict))]:
-        raise InputError(f"{bad[0]} is {told[bad[0]]!r}, expected one level of `by`; correct the setting")
-    columns = told["columns"] or {}
+    if bad := [k for k in ("nominal", "last") if isinstance(options[k], (list, dict))]:
+        raise InputError(f"{bad[0]} is {options[bad[0]]!r}, expected one level of `by`; correct the setting")
+    columns = options["columns"] or {}
     if not isinstance(columns, dict):
         raise InputError(f"columns is {columns!r}, expected a column for a name; give columns.policy=COLUMN")
     given |= {"columns": {k: _text(columns, k, needed=True) for k in columns}}
-    a, b = _text(told, "a", needed=True), _texts(told, "b")
+    a, b = _text(options, "a", needed=True), _texts(options, "b")
     if not a or not b:
         raise InputError("b is empty, expected a policy to compare with; give b=NAME or b=[NAME,NAME]")
-    given |= {k: told[k] for k in ("nominal", "last")} | {"conditions": _texts(told, "conditions")}
+    given |= {k: options[k] for k in ("nominal", "last")} | {"conditions": _texts(options, "conditions")}
     out = _out(config)
-    records = read_records(told["records"], columns=given.pop("columns"), names=(given["pair_on"],))
+    records = read_records(options["records"], columns=given.pop("columns"), names=(given["pair_on"],))
     made = run.compare(records, a, b, settings=settings, **given)
     for sentence in made.refused[:TOLD_N]:
         print(f"left out: {sentence}", file=sys.stderr)
@@ -517,24 +519,24 @@ def _agree(config: Any) -> None:
     from jaxeval.run.score import open_folder
 
     _required(config, "metrics")
-    told: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    lower = tuple(_texts(told, "lower") or ())
-    settings = run.Settings(_number(told, "level"), _whole(told, "resamples_n"), _whole(told, "seed"), lower)
-    files = _texts(told, "metrics")
+    options: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    lower = tuple(_texts(options, "lower") or ())
+    settings = run.Settings(_number(options, "level"), _whole(options, "resamples_n"), _whole(options, "seed"), lower)
+    files = _texts(options, "metrics")
     if not files:
         raise InputError("metrics is empty, expected at least one table of scores; give metrics=FILE")
-    fit, by = told["fit"], _text(told, "holdout")
+    fit, by = options["fit"], _text(options, "holdout")
     if fit is not None:
-        fit = _texts(told, "fit") if by in NAMES else fit if isinstance(fit, list) else [fit]
+        fit = _texts(options, "fit") if by in NAMES else fit if isinstance(fit, list) else [fit]
     out = _out(config)
     made = run.agree(
         files,
-        _text(told, "ratings"),
-        columns=_texts(told, "columns"),
-        success=_text(told, "success"),
+        _text(options, "ratings"),
+        columns=_texts(options, "columns"),
+        success=_text(options, "success"),
         holdout=by,
         fit=fit,
-        given=_texts(told, "given") or (),
+        given=_texts(options, "given") or (),
         settings=settings,
     )
     print(table(made))

@@ -30,8 +30,8 @@ def swept(overrides: Sequence[str], words: Sequence[str]) -> dict[str, str]:
 
     parsed = OverridesParser.create().parse_overrides([w for w in words if not w.startswith("-")])
     fixed = {o.key_or_group for o in parsed if not o.is_sweep_override()}
-    told = ((key.lstrip("+"), value) for key, _, value in (o.partition("=") for o in overrides))
-    own = ((key, value) for key, value in told if key not in fixed and not key.startswith("hydra"))
+    assigned = ((key.lstrip("+"), value) for key, _, value in (o.partition("=") for o in overrides))
+    own = ((key, value) for key, value in assigned if key not in fixed and not key.startswith("hydra"))
     return {key: re.sub(r"\\(.)", r"\1", value) for key, value in own}
 
 

@@ -127,14 +127,14 @@ def settings_of(verb: str) -> dict[str, Any]:
     """The settings of a verb as its configuration file has them, with those of the files that its groups choose."""
     import yaml
 
-    told = yaml.safe_load((conf_dir() / f"{verb}.yaml").read_text(encoding="utf-8"))
-    told = {k: v for k, v in told.items() if k not in ("defaults", "hydra")}
+    settings = yaml.safe_load((conf_dir() / f"{verb}.yaml").read_text(encoding="utf-8"))
+    settings = {k: v for k, v in settings.items() if k not in ("defaults", "hydra")}
     for group, chosen in chosen_of(verb).items():
         file = conf_dir() / group / f"{chosen}.yaml"
-        told[group] = None if chosen is None else yaml.safe_load(file.read_text(encoding="utf-8"))
+        settings[group] = None if chosen is None else yaml.safe_load(file.read_text(encoding="utf-8"))
     if verb == "score":
-        told |= {block: defaults for block, (_, defaults) in outside_metrics().items()}
-    return told
+        settings |= {block: defaults for block, (_, defaults) in outside_metrics().items()}
+    return settings
 
 
 @cache
@@ -225,7 +225,7 @@ def _readable(setting: str) -> None:
 def help_of(verb: str) -> str:
     """What a verb does and all its settings with their defaults, as its configuration file says them."""
 
-    def told(path: Path) -> tuple[list[str], list[str]]:
+    def described(path: Path) -> tuple[list[str], list[str]]:
         """The comment at the top, and the settings, without what is Hydra's."""
         lines = path.read_text(encoding="utf-8").splitlines()
         first = next(k for k, line in enumerate(lines) if not line.startswith("#"))
@@ -237,13 +237,13 @@ def help_of(verb: str) -> str:
         return [line.removeprefix("#").removeprefix(" ") for line in lines[:first]], settings
 
     file = conf_dir() / f"{verb}.yaml"
-    about, settings = told(file)
+    about, settings = described(file)
     out = [*about, "", "settings (key=value), their defaults, and ??? where one must be given:", *settings]
     for group, chosen in chosen_of(verb).items():
         if chosen is None:
             out += [f"{group}: null               # one of {', '.join(_files(group))}"]
         else:
-            about, inner = told(conf_dir() / group / f"{chosen}.yaml")
+            about, inner = described(conf_dir() / group / f"{chosen}.yaml")
             out += [f"{group}:{' ' * 18}# {' '.join(about)}", *(f"  {line}" for line in inner)]
     for block, (about, defaults) in (outside_metrics() if verb == "score" else {}).items():
         out += [f"{block}:{' ' * 18}# {about}", *(f"  {k}: {v}" for k, v in defaults.items())]

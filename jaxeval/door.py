@@ -9,6 +9,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -46,9 +47,16 @@ def attribute_faults(attributes: Mapping[str, object]) -> list[tuple[str, str]]:
 
 def _bad_poses(poses: Float[np.ndarray, "T N 7"]) -> tuple[Bool[np.ndarray, "T N"], Bool[np.ndarray, "T N"]]:
     """Poses that are not finite, and poses with a zero quaternion."""
-    non_finite = ~np.isfinite(poses).all(axis=2)
-    zero = (np.abs(np.where(np.isfinite(poses), poses, 1.0)[..., :4]) < 1e-9).all(axis=-1)
-    return np.asarray(non_finite, bool), np.asarray(zero, bool)
+    finite = np.isfinite(poses)
+    if finite.all():  # one pass over all numbers is faster than one over each pose
+        non_finite = np.zeros(poses.shape[:2], bool)
+    else:
+        non_finite = ~finite.all(axis=2)
+        poses = np.where(finite, poses, 1.0)
+    zero: Bool[np.ndarray, "T N"] = np.einsum("tni,tni->tn", poses[..., :4], poses[..., :4]) < 4.1e-18
+    if zero.any():
+        zero &= (np.abs(poses[..., :4]) < 1e-9).all(axis=-1)
+    return np.asarray(non_finite, bool), zero
 
 
 def _runs(mask: Bool[np.ndarray, " T"]) -> list[tuple[int, int]]:
@@ -76,12 +84,19 @@ def _of_bodies(bad: Bool[np.ndarray, "T N"], bodies: tuple[str, ...]) -> list[tu
 
 def check(e: Episode, *, jump_m: float = JUMP_M, up_axis: int = 2) -> tuple[Finding, ...]:
     """Everything doubtful about an episode, as named findings (see FINDINGS). Nothing is changed."""
-    out: list[Finding] = []
-    name = _name(e)
+    return tuple(_shapes(e)) or _checked(e, _look(e), jump_m, up_axis)
 
-    def add(code: str, found: str, expected: str, action: str) -> None:
-        out.append(Finding(code, FINDINGS[code][0], name, found, expected, action))
 
+def check_and_prepare(e: Episode) -> tuple[tuple[Finding, ...], Episode]:
+    """`check` and `prepare` of one episode in one pass; one whose shapes do not fit comes back as it is."""
+    if findings := tuple(_shapes(e)):
+        return findings, e
+    look = _look(e)
+    return _checked(e, look, JUMP_M, 2), _prepared(e, look)
+
+
+def _shapes(e: Episode) -> list[Finding]:
+    """A finding for each array that has no row for each frame, or no entry for each body."""
     n, bodies_n = e.n_frames, len(e.bodies)
     shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
         "poses": (e.poses.shape, (n, bodies_n, 7)),
@@ -98,27 +113,37 @@ def check(e: Episode, *, jump_m: float = JUMP_M, up_axis: int = 2) -> tuple[Find
             shapes[key] = (array.shape, (n, *array.shape[1:2]))
     if e.half_size_m is not None:
         shapes["half_size_m"] = (e.half_size_m.shape, (bodies_n, 3))
-    for key, (got, want) in shapes.items():
-        if got != want:
-            add("shape", f"{key} has shape {got}", f"{want}", "write the arrays with one row a frame")
-    if out:
-        return tuple(out)
+    return [
+        _finding(e, "shape", f"{key} has shape {got}", f"{want}", "write the arrays with one row a frame")
+        for key, (got, want) in shapes.items()
+        if got != want
+    ]
+
+
+def _checked(e: Episode, look: _Look, jump_m: float, up_axis: int) -> tuple[Finding, ...]:
+    """`check` of arrays whose shapes fit."""
+    n, bodies_n = e.n_frames, len(e.bodies)
+    out: list[Finding] = []
+
+    def add(code: str, found: str, expected: str, action: str) -> None:
+        out.append(_finding(e, code, found, expected, action))
+
     for found, expected in attribute_faults(e.attributes):
         add("attribute", found, expected, "correct it or leave it out")
 
-    exists, valid = _usable(e)
+    exists, valid = look.exists, look.valid
     seen = exists & valid.any(axis=1) if bodies_n else exists  # frames in which something was measured
     if not seen.any():
         add("no_valid_frame", f"0 of {n} frames are valid", "at least 2", "check the tracker or the mask")
         return tuple(out)
     if int(seen.sum()) < 2:
         add("too_few_frames", f"{int(seen.sum())} valid frame", "at least 2", "record the whole execution")
-    out += _changes(e)
+    out += _changes(e, look)
     if lost := [b for i, b in enumerate(e.bodies) if not valid[:, i].any()]:
         found = f"{', '.join(lost)}: no valid pose in {n} frames"
         add("body_lost", found, "a pose in most frames", "relations with it are not judged")
 
-    poses = np.where(valid[..., None], e.poses, IDENTITY_POSE)
+    poses = e.poses if valid.all() else np.where(valid[..., None], e.poses, IDENTITY_POSE)
     if (far := float(np.abs(poses[..., 4:]).max(initial=0.0))) > 20.0:
         add("units", f"a position component of {far:.4g}", "metres", "divide by 1000 if these are millimetres")
     _check_time(e.time_s, exists, seen, add)
@@ -182,7 +207,7 @@ def _check_motion(e: Episode, poses: np.ndarray, valid: np.ndarray, seen: np.nda
     frames, time_s = np.flatnonzero(seen), np.asarray(e.time_s, np.float64)[seen]
     there = valid[frames]
     compared = there[1:] & there[:-1]
-    same = (np.diff(poses[frames], axis=0) == 0).all(axis=2) | ~compared
+    same = (np.einsum("tni->tn", np.abs(np.diff(poses[frames], axis=0))) == 0) | ~compared
     # where some are lost, one that stands fixed all the time tells nothing
     tells = compared.all(axis=1) | (compared & np.any(moved > 0, axis=0, keepdims=True)).any(axis=1)
     for a, b in _runs(np.asarray(same.all(axis=1) & tells & (len(e.bodies) > 0))):
@@ -230,14 +255,17 @@ def prepare(e: Episode) -> Episode:
     identity. Time is zero at the first frame, ``start_ns`` moves with it, and a frame without a usable stamp gets one
     between its neighbours'. What was changed is added to ``mended``.
     """
-    exists, valid = _usable(e)
-    mended = (*e.mended, *_changes(e))
+    return _prepared(e, _look(e))
+
+
+def _prepared(e: Episode, look: _Look) -> Episode:
+    exists, valid, mended = look.exists, look.valid, (*e.mended, *_changes(e, look))
     if not exists.any():
         poses = np.tile(IDENTITY_POSE, (*e.poses.shape[:2], 1))
         time_s = np.zeros(e.n_frames)
         return dataclasses.replace(e, valid=valid, frame_valid=exists, poses=poses, time_s=time_s, mended=mended)
-    poses, negative = _continuous(_filled(e.poses, valid))
-    poses[..., :4] = np.where(negative[..., None], -poses[..., :4], poses[..., :4])
+    poses = look.filled.copy()
+    poses[..., :4] = look.unit
     time_s = _placed(np.asarray(e.time_s, np.float64), exists)
     start_s, width = float(time_s[0]), e.gripper_width_m
     start_ns = round(start_s * 1e9)
@@ -254,28 +282,37 @@ def prepare(e: Episode) -> Episode:
     )
 
 
-def _usable(e: Episode) -> tuple[Bool[np.ndarray, " T"], Bool[np.ndarray, "T N"]]:
-    """Frames that exist and have a stamp, and in which of them each body has a pose."""
+@dataclass(frozen=True)
+class _Look:
+    """What :func:`check` and :func:`prepare` both look at."""
+
+    non_finite: Bool[np.ndarray, "T N"]
+    zero: Bool[np.ndarray, "T N"]
+    exists: Bool[np.ndarray, " T"]  # frames that exist and have a stamp
+    valid: Bool[np.ndarray, "T N"]  # bodies that have a pose in them
+    filled: Float[np.ndarray, "T N 7"]  # the others repeat their last valid pose, before the first that
+    length: Float[np.ndarray, "T N"]  # of the filled quaternions
+    unit: Float[np.ndarray, "T N 4"]  # these, normalised, of the sign that continues the first frame's
+    negative: Bool[np.ndarray, "T N"]  # where that is not the sign they had
+
+
+def _look(e: Episode) -> _Look:
     non_finite, zero = _bad_poses(e.poses)
     exists = e.frame_valid & np.isfinite(e.time_s)
-    return exists, e.valid & exists[:, None] & ~non_finite & ~zero
-
-
-def _filled(poses: Float[np.ndarray, "T N 7"], valid: Bool[np.ndarray, "T N"]) -> Float[np.ndarray, "T N 7"]:
-    """Poses in which a body's invalid ones repeat its last valid one, before the first that, else the identity."""
-    first = np.argmax(valid, axis=0)
-    last = np.maximum.accumulate(np.where(valid, np.arange(len(valid))[:, None], first[None]), axis=0)
-    kept = np.take_along_axis(np.asarray(poses, np.float64), last[..., None], axis=0)
-    return np.where(np.any(valid, axis=0)[None, :, None], kept, IDENTITY_POSE)
-
-
-def _continuous(poses: Float[np.ndarray, "T N 7"]) -> tuple[Float[np.ndarray, "T N 7"], Bool[np.ndarray, "T N"]]:
-    """Poses of unit quaternions, and where the quaternion is of another sign than continues the first frame's."""
-    poses = poses.copy()
-    poses[..., :4] /= np.linalg.norm(poses[..., :4], axis=-1, keepdims=True)
-    flips = np.sum(poses[1:, :, :4] * poses[:-1, :, :4], axis=-1) < 0
-    turned = np.logical_xor.accumulate(flips, axis=0) if len(flips) else flips
-    return poses, np.concatenate([np.zeros((1, poses.shape[1]), bool), turned])
+    valid = e.valid & exists[:, None] & ~non_finite & ~zero
+    filled = np.asarray(e.poses, np.float64)
+    if not valid.all():
+        first = np.argmax(valid, axis=0)
+        last = np.maximum.accumulate(np.where(valid, np.arange(len(valid))[:, None], first[None]), axis=0)
+        kept = np.take_along_axis(filled, last[..., None], axis=0)
+        filled = np.where(np.any(valid, axis=0)[None, :, None], kept, IDENTITY_POSE)
+    length = np.linalg.norm(filled[..., :4], axis=-1)
+    unit = filled[..., :4] / length[..., None]
+    flips = np.einsum("tni,tni->tn", unit[1:], unit[:-1]) < 0
+    negative = np.concatenate([np.zeros((1, unit.shape[1]), bool), np.logical_xor.accumulate(flips, axis=0)])
+    if negative.any():
+        unit = np.where(negative[..., None], -unit, unit)
+    return _Look(non_finite, zero, exists, valid, filled, length, unit, negative)
 
 
 def _placed(time_s: Float[np.ndarray, " T"], exists: Bool[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
@@ -299,34 +336,36 @@ def _placed(time_s: Float[np.ndarray, " T"], exists: Bool[np.ndarray, " T"]) -> 
     return out
 
 
-def _changes(e: Episode) -> list[Finding]:
+def _changes(e: Episode, look: _Look) -> list[Finding]:
     """What :func:`prepare` changes of an episode, as findings; none of one that is prepared."""
     out: list[Finding] = []
 
     def add(code: str, found: str, expected: str, action: str) -> None:
-        out.append(Finding(code, FINDINGS[code][0], _name(e), found, expected, action))
+        out.append(_finding(e, code, found, expected, action))
 
-    non_finite, zero = _bad_poses(e.poses)
+    exists, valid = look.exists, look.valid
     no_time = ~np.isfinite(e.time_s)
     given = e.valid & e.frame_valid[:, None]
-    exists, valid = _usable(e)
-    bad = (given & (non_finite | no_time[:, None])) if e.bodies else (e.frame_valid & no_time)[:, None]
+    bad = (given & (look.non_finite | no_time[:, None])) if e.bodies else (e.frame_valid & no_time)[:, None]
     for who, at in _of_bodies(bad, e.bodies):
         add("non_finite_pose", f"{who}{_frames(at)} NaN or inf", "finite numbers", "marked invalid")
-    for who, at in _of_bodies(given & exists[:, None] & zero & ~non_finite, e.bodies):
+    for who, at in _of_bodies(given & exists[:, None] & look.zero & ~look.non_finite, e.bodies):
         add("zero_quaternion", f"{who}{_frames(at)} (0,0,0,0)", "unit quaternions", "marked invalid")
     if not exists.any():
         return out
-    filled = _filled(e.poses, valid)
-    off = np.where(valid, np.abs(np.linalg.norm(filled[..., :4], axis=-1) - 1), 0.0)
+    off = np.where(valid, np.abs(look.length - 1), 0.0)
     for who, at in _of_bodies(off > OFF_UNIT, e.bodies):
         found = f"{who}{_frames(at)} a quaternion whose length is off by up to {off.max():.3g}"
         add("unnormalised_quaternion", found, "unit quaternions", "normalised")
-    for who, at in _of_bodies(_continuous(filled)[1] & valid, e.bodies):
+    for who, at in _of_bodies(look.negative & valid, e.bodies):
         add("quaternion_sign", f"{who}{_frames(at)} a quaternion of the other sign", "one sign", "made continuous")
     if start_s := float(_placed(np.asarray(e.time_s, np.float64), exists)[0]):
         add("epoch_time", f"time starts at {start_s:.6g} s", "0 at the first frame", "rebased in float64")
     return out
+
+
+def _finding(e: Episode, code: str, found: str, expected: str, action: str) -> Finding:
+    return Finding(code, FINDINGS[code][0], _name(e), found, expected, action)
 
 
 def _frames(at: Int[np.ndarray, " n"]) -> str:

@@ -60,7 +60,7 @@ class Column:
     short: str = ""
     of: str = ""
     sentences: Mapping[int, str] | None = None
-    words: Callable[[Mapping[str, np.ndarray], Told], Sequence[str | None] | None] | None = None
+    words: Callable[[Mapping[str, np.ndarray], Facts], Sequence[str | None] | None] | None = None
     always: bool = False
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Recorded:
     signals: tuple[str, ...]
     reference: Reference | None
     configuration: tuple[Mapping[str, Any], ...] = ()  # of the stores, as they were written
-    joints_told: str = ""  # why joint_names is empty though joints were recorded
+    joints_differ: str = ""  # why joint_names is empty though joints were recorded
     spec: TaskSpec | None = None  # of the task: given, the reference's, or one that the package has
 
 
@@ -129,7 +129,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Told:
+class Facts:
     """What is at hand where measurements become columns: ``context`` without a batch, and names by label."""
 
     context: Context
@@ -311,10 +311,10 @@ def label_of(column: Column) -> str:
     return found[1] if found else ""
 
 
-def columns_of(metric: Metric, measured: Mapping[str, np.ndarray], told: Told) -> dict[str, list[Any]]:
+def columns_of(metric: Metric, measured: Mapping[str, np.ndarray], facts: Facts) -> dict[str, list[Any]]:
     """Columns of `scores.parquet` by full name, in row order; those that were not measured are left out.
 
-    ``told.refused`` says of each episode why it is not to be judged, or None: then its values are null and its
+    ``facts.refused`` says of each episode why it is not to be judged, or None: then its values are null and its
     statuses say that.
     """
     out: dict[str, list[Any]] = {}
@@ -322,12 +322,12 @@ def columns_of(metric: Metric, measured: Mapping[str, np.ndarray], told: Told) -
         label = label_of(group[0])
         if not label:
             for column in group:
-                if (values := _values(column, measured, told)) is not None:
+                if (values := _values(column, measured, facts)) is not None:
                     out[column.name] = values
             continue
-        for i, name in enumerate(told.labels.get(label, ())):
+        for i, name in enumerate(facts.labels.get(label, ())):
             for column in group:
-                if (values := _values(column, measured, told, i)) is not None:
+                if (values := _values(column, measured, facts, i)) is not None:
                     out[column.name.replace(f"<{label}>", name)] = values
     return out
 
@@ -344,12 +344,12 @@ def _families(columns: tuple[Column, ...]) -> Iterable[list[Column]]:
         yield run
 
 
-def _values(column: Column, measured: Mapping[str, np.ndarray], told: Told, i: int | None = None) -> list[Any] | None:
-    refused = told.refused
+def _values(column: Column, measured: Mapping[str, np.ndarray], facts: Facts, i: int | None = None) -> list[Any] | None:
+    refused = facts.refused
     if column.always:
         refused = [None if r is None or r.startswith(TRACKING) else r for r in refused]
     if column.words is not None:
-        if (words := column.words(measured, told)) is None:
+        if (words := column.words(measured, facts)) is None:
             return None
         if column.kind == "status":
             return [r or w for r, w in zip(refused, words, strict=True)]
@@ -371,7 +371,7 @@ def _values(column: Column, measured: Mapping[str, np.ndarray], told: Told, i: i
     elif values.dtype != bool:
         known &= values >= 0
     if column.kind == "text":
-        names = told.labels.get(column.of, ())
+        names = facts.labels.get(column.of, ())
         return [names[int(v)] if k else None for v, k in zip(values, known, strict=True)]
     if column.kind == "truth":
         return [bool(v) if k else None for v, k in zip(values, known, strict=True)]

@@ -515,8 +515,8 @@ def sentence(cause: int, drop_phase: int, *, phases: tuple[str, ...]) -> str:
     >>> sentence(Cause.SUCCESS, -1, phases=("CLOSE", "LIFT"))
     'success'
     """
-    told = Cause(int(cause))
-    return f"{told.sentence} in {phases[int(drop_phase)]}" if told == Cause.DROPPED else told.sentence
+    reason = Cause(int(cause))
+    return f"{reason.sentence} in {phases[int(drop_phase)]}" if reason == Cause.DROPPED else reason.sentence
 
 
 def cause_counts(stages: Stages, *, phases: tuple[str, ...]) -> dict[str, int]:
@@ -525,6 +525,6 @@ def cause_counts(stages: Stages, *, phases: tuple[str, ...]) -> dict[str, int]:
     keys = sorted((cause, phase if cause == Cause.DROPPED else -1) for cause, phase in pairs)
     counts: dict[str, int] = {}
     for cause, phase in keys:
-        told = sentence(cause, phase, phases=phases)
-        counts[told] = counts.get(told, 0) + 1
+        text = sentence(cause, phase, phases=phases)
+        counts[text] = counts.get(text, 0) + 1
     return counts

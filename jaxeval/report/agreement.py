@@ -151,7 +151,7 @@ def _pivots(agreed: Agreed) -> Iterable[tuple[str, list[dict[str, Any]]]]:
             mine = [r for r in rows if r.quantity == quantity and r.scope == scope]
             if not mine:
                 continue
-            told = "successes alone" if scope == SUCCESSES else "all executions"
+            words = "successes alone" if scope == SUCCESSES else "all executions"
             against = mine[0].against.split(" (")[0]
             lines: dict[tuple[str, str], dict[str, Any]] = {}
             for r in mine:
@@ -160,7 +160,7 @@ def _pivots(agreed: Agreed) -> Iterable[tuple[str, list[dict[str, Any]]]]:
                     line.setdefault("policy", r.policy or "all")
                 line.setdefault("task", r.task)
                 line[r.metric] = r.cell
-            yield f"{quantity} of each metric with {against}, {told} (n)", list(lines.values())
+            yield f"{quantity} of each metric with {against}, {words} (n)", list(lines.values())
 
 
 def figure(agreed: Agreed) -> Figure:
@@ -193,11 +193,11 @@ def figure(agreed: Agreed) -> Figure:
             else:
                 ax.plot([r.low, r.high], [y, y], color=colour, linewidth=2, solid_capstyle="butt")
                 ax.plot([r.value], [y], "o", color=colour, markersize=6, clip_on=False)
-            told = r.against.removeprefix("success (").removesuffix(")") if several else f"n = {r.n}"
-            ax.text(1.02, y, told, va="center", fontsize=9, color=INK, transform=ax.get_yaxis_transform())
+            words = r.against.removeprefix("success (").removesuffix(")") if several else f"n = {r.n}"
+            ax.text(1.02, y, words, va="center", fontsize=9, color=INK, transform=ax.get_yaxis_transform())
             y += 1
-        told = " · ".join(v for v in (group[0], group[1], "" if several else group[2]) if v)
-        ax.text(0.0, y - len(metrics) - 0.55, label(told, 60), fontsize=10, fontweight="bold", color=INK, va="bottom",
+        words = " · ".join(v for v in (group[0], group[1], "" if several else group[2]) if v)
+        ax.text(0.0, y - len(metrics) - 0.55, label(words, 60), fontsize=10, fontweight="bold", color=INK, va="bottom",
                 transform=ax.get_yaxis_transform())  # fmt: skip
         y += 1.1
     ax.set_yticks([at for at, _ in names], [name for _, name in names])

@@ -55,15 +55,15 @@ def write_comparison(comparison: Comparison, out: str | Path) -> Path:
 
 def printed_columns(comparison: Comparison) -> list[Column]:
     """Columns of the table as people read it: k/n beside every rate, the difference with its interval, the verdict."""
-    told = (
-        Column("a_told", "a: k/n, % [interval]"),
-        Column("b_told", "b: k/n, % [interval]"),
+    columns = (
+        Column("a_text", "a: k/n, % [interval]"),
+        Column("b_text", "b: k/n, % [interval]"),
         Column("counts", "both/a/b/neither"),
-        Column("difference_told", "a - b, points [interval]"),
+        Column("difference_text", "a - b, points [interval]"),
         Column("p"),
         Column("p_adjusted", "p corrected"),
     )
-    return P.printed_columns(comparison, told)
+    return P.printed_columns(comparison, columns)
 
 
 def printed(comparison: Comparison) -> str:
@@ -72,8 +72,8 @@ def printed(comparison: Comparison) -> str:
     parts = [plain_text(_printed(c), printed_columns(c))]
     parts += [P.lines(f"decreases by {c.by}, points [interval]", [_decrease(c, row) for row in c.decreases])]
     parts += [P.lines("pooled, a - b in points [interval]", [_pooled(row) for row in c.pooled])]
-    told = [*P.unpaired(c), *P.first_of_each(P.remarks(c)), *P.first_of_each([("", line) for line in _beside(c)])]
-    parts += [P.lines("remarks", told)]
+    lines = [*P.unpaired(c), *P.first_of_each(P.remarks(c)), *P.first_of_each([("", line) for line in _beside(c)])]
+    parts += [P.lines("remarks", lines)]
     return "\n\n".join(part.rstrip("\n") for part in parts if part)
 
 
@@ -94,8 +94,8 @@ def _printed(comparison: Comparison) -> list[dict[str, Any]]:
     out = []
     for row in comparison.cells:
         words = _in_words(row)
-        words |= {side + "_told": f"{row[f'{side}_k']}/{row[f'{side}_n']}, {words[side + '_told']}" for side in "ab"}
-        words["difference_told"] = f"{words['difference_told']} {words['interval_told']}".strip()
+        words |= {side + "_text": f"{row[f'{side}_k']}/{row[f'{side}_n']}, {words[side + '_text']}" for side in "ab"}
+        words["difference_text"] = f"{words['difference_text']} {words['interval_text']}".strip()
         out.append(row | words)
     return out
 
@@ -106,12 +106,12 @@ def _in_words(row: Row) -> dict[str, str]:
     seen = row["difference"] is not None
     boot = seen and row.get("bootstrap_low") is not None
     return {
-        **{f"{side}_told": _percent(row, side) for side in "ab"},
+        **{f"{side}_text": _percent(row, side) for side in "ab"},
         "counts": f"{row['both']}/{row['a_only']}/{row['b_only']}/{row['neither']}" if paired else "unpaired",
-        "difference_told": f"{100 * row['difference']:+.1f}" if seen else "–",
-        "interval_told": _interval(row["low"], row["high"]) if seen else "",
-        "seeds_told": f"{row['seeds_n']} seeds and starts" if _over_seeds(row) else "",
-        "bootstrap_told": _interval(row["bootstrap_low"], row["bootstrap_high"]) if boot else "",
+        "difference_text": f"{100 * row['difference']:+.1f}" if seen else "–",
+        "interval_text": _interval(row["low"], row["high"]) if seen else "",
+        "seeds_text": f"{row['seeds_n']} seeds and starts" if _over_seeds(row) else "",
+        "bootstrap_text": _interval(row["bootstrap_low"], row["bootstrap_high"]) if boot else "",
     }
 
 
@@ -238,7 +238,7 @@ def _context(c: Comparison) -> dict[str, Any]:
     return {
         "rows": rows,
         "numbers": P.verdicts(c, "better"),
-        "has_seeds": any(r["seeds_told"] for r in rows),
+        "has_seeds": any(r["seeds_text"] for r in rows),
         "unpaired_tests": _unpaired_tests(c),
         "beside": _beside(c),
         "points": points,
@@ -251,11 +251,11 @@ def _beside(c: Comparison) -> list[str]:
     other = next(name for name in ("success_once", "success_at_end") if name != c.success)
     out = []
     for row in c.cells:
-        told = [
+        lines = [
             f"{row[side]} {row[f'{side}_k']}/{row[f'{side}_n']} by {c.success}, {row[f'{side}_{other}_k']}/"
             f"{row[f'{side}_{other}_n']} by {other}"
             for side in ("a", "b")
             if row[f"{side}_{other}_k"] not in (None, row[f"{side}_k"])
         ]
-        out += [f"{P.where(c, row)}: {'; '.join(told)}"] if told else []
+        out += [f"{P.where(c, row)}: {'; '.join(lines)}"] if lines else []
     return list(dict.fromkeys(out))

@@ -41,15 +41,15 @@ def _panels(n: int, height_in: float, *, columns_n: int = COLUMNS_N, shared: boo
 
 def _legend(figure: Figure, axes: Sequence[Axes], order: Sequence[str], columns_n: int = 5) -> None:
     """One legend above the panels of what any of them shows, in the order given."""
-    told: dict[str, Any] = dict.fromkeys(label(name) for name in order)
+    named: dict[str, Any] = dict.fromkeys(label(name) for name in order)
     for ax in axes:
         for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):
-            told[name] = handle
-    told = {name: handle for name, handle in told.items() if handle is not None}
-    if told:
+            named[name] = handle
+    named = {name: handle for name, handle in named.items() if handle is not None}
+    if named:
         figure.legend(
-            list(told.values()), list(told), loc="outside upper center", ncols=min(columns_n, len(told)), frameon=False,
-            fontsize=10, handlelength=2.6,
+            list(named.values()), list(named), loc="outside upper center", ncols=min(columns_n, len(named)),
+            frameon=False, fontsize=10, handlelength=2.6,
         )  # fmt: skip
 
 
@@ -154,8 +154,8 @@ def difference_figure(panels: Curves, by: str, policies: Sequence[str], *, margi
 def draw_pairs(ax: Axes, row: Row, name: str) -> None:
     """The 2x2 of matched outcomes: what both, one, or neither did; the two that differ are coloured."""
     n = max(int(row["pairs_n"]), 1)
-    told = (("both", 0, 1), ("a_only", 1, 1), ("b_only", 0, 0), ("neither", 1, 0))
-    for key, x, y in told:
+    corners = (("both", 0, 1), ("a_only", 1, 1), ("b_only", 0, 0), ("neither", 1, 0))
+    for key, x, y in corners:
         share = row[key] / n
         base = {"a_only": OKABE_ITO[0], "b_only": OKABE_ITO[1]}.get(key, "#8a8a8a")
         colour = _pale(base, 0.12 + 0.75 * share)
@@ -171,10 +171,10 @@ def draw_pairs(ax: Axes, row: Row, name: str) -> None:
     plain(ax, keep=())
     ax.tick_params(length=0, labelsize=9.5)
     title(ax, name)
-    ax.set_xlabel(_told(row), fontsize=9.5, color=INK)
+    ax.set_xlabel(_x_label(row), fontsize=9.5, color=INK)
 
 
-def _told(row: Row) -> str:
+def _x_label(row: Row) -> str:
     d, low, high = (100 * row[k] for k in ("difference", "low", "high"))
     ending = f"p = {row['p']:.2g}" if row["p"] is not None else f"{row['seeds_n']} training seeds"
     return f"{d:+.0f} [{low:+.0f}, {high:+.0f}] points, {ending}"

@@ -55,24 +55,24 @@ class Compared:
         return pandas.DataFrame(self.cells)
 
 
-def lines(heading: str, told: list[str]) -> str:
+def lines(heading: str, remarks: list[str]) -> str:
     """A heading with its lines, LINES_N at most; nothing where there are none."""
-    if not told:
+    if not remarks:
         return ""
-    more = [f"and {len(told) - LINES_N} more, in the report"] if len(told) > LINES_N else []
-    return "\n".join([f"{heading}:", *(f"  {line}" for line in [*told[:LINES_N], *more])])
+    more = [f"and {len(remarks) - LINES_N} more, in the report"] if len(remarks) > LINES_N else []
+    return "\n".join([f"{heading}:", *(f"  {line}" for line in [*remarks[:LINES_N], *more])])
 
 
 def how(row: Row) -> str:
     """How a difference was found, in brackets, where that is to be said."""
-    told = [*(["unpaired"] if row["pairing"] == "unpaired" else []), *([row["how"]] if row.get("how") else [])]
-    return f" ({', '.join(told)})" if told else ""
+    words = [*(["unpaired"] if row["pairing"] == "unpaired" else []), *([row["how"]] if row.get("how") else [])]
+    return f" ({', '.join(words)})" if words else ""
 
 
-def first_of_each(told: list[tuple[str, str]]) -> list[str]:
+def first_of_each(words: list[tuple[str, str]]) -> list[str]:
     """Of remarks that differ in their numbers only the first, and how many more there are."""
     alike: dict[str, list[str]] = {}
-    for place, note in told:
+    for place, note in words:
         alike.setdefault(re.sub(r"\d+", "#", note), []).append(f"{place}: {note}" if place else note)
     return [same[0] + (f" [and {len(same) - 1} like it]" if len(same) > 1 else "") for same in alike.values()]
 
@@ -96,9 +96,9 @@ def remarks(c: Compared) -> list[tuple[str, str]]:
 
 def where(c: Compared, row: Row) -> str:
     """A cell in a few words."""
-    told = [task(row["task"])] if row["task"] is not None else []
-    told += [f"{key} {row[key]:g}" if isinstance(row[key], float) else f"{key} {row[key]}" for key in c.conditions]
-    return ", ".join(told) or "all runs"
+    words = [task(row["task"])] if row["task"] is not None else []
+    words += [f"{key} {row[key]:g}" if isinstance(row[key], float) else f"{key} {row[key]}" for key in c.conditions]
+    return ", ".join(words) or "all runs"
 
 
 def task(name: Any) -> str:
@@ -116,14 +116,14 @@ def number_first(value: Any) -> tuple[int, Any]:
     return (0, value) if isinstance(value, (int, float)) and not math.isnan(value) else (1, str(value))
 
 
-def printed_columns(c: Compared, told: Sequence[Column]) -> list[Column]:
+def printed_columns(c: Compared, columns: Sequence[Column]) -> list[Column]:
     """Columns of the printed table: task where there is one, conditions, b, what is told of a cell, the verdict."""
     tasks = {row["task"] for row in c.cells} != {None}
     return [
         *([Column("task")] if tasks else []),
         *(Column(name) for name in c.conditions),
         Column("b", "a against"),
-        *told,
+        *columns,
         Column("verdict"),
     ]
 
@@ -135,11 +135,13 @@ def place_of(c: Compared, row: Row) -> str:
     return ", ".join(p for p in (rest, f"{c.by} {shown(row['from'])} to {shown(row['to'])}") if p)
 
 
-def pooled_line(row: Row, told: str) -> str:
+def pooled_line(row: Row, words: str) -> str:
     """One pooled difference, in a line; ``told`` is the difference with its interval."""
     left = f", {row['left_out_n']} unpaired left out" if row["left_out_n"] else ""
     place = f"{row['task']}, " if row["task"] is not None else ""
-    return f"{place}{row['a']} - {row['b']}: {told} over {row['strata_n']} cells{left} ({row['how']}): {row['verdict']}"
+    return (
+        f"{place}{row['a']} - {row['b']}: {words} over {row['strata_n']} cells{left} ({row['how']}): {row['verdict']}"
+    )
 
 
 def curves(c: Compared, by: str, side: Callable[[Row, str], dict[str, Any]]) -> tuple[list[Any], list[Any]]:

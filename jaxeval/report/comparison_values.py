@@ -100,17 +100,17 @@ def with_interval(x: float | None, low: float | None, high: float | None, *, sig
 
 def printed_columns(comparison: ValueComparison) -> list[Column]:
     """Columns of the table as people read it: n and mean of each, the difference with its interval, the verdict."""
-    told = (
-        Column("a_told", "a: n, mean [interval]"),
-        Column("b_told", "b: n, mean [interval]"),
-        Column("pairs_told", "pairs"),
-        Column("difference_told", "a - b [interval]"),
-        Column("effect_told", "effect"),
-        Column("p_told", "p"),
+    columns = (
+        Column("a_text", "a: n, mean [interval]"),
+        Column("b_text", "b: n, mean [interval]"),
+        Column("pairs_text", "pairs"),
+        Column("difference_text", "a - b [interval]"),
+        Column("effect_text", "effect"),
+        Column("p_text", "p"),
         Column("p_corrected", "p corrected"),
         Column("rank_p", "rank p"),
     )
-    return P.printed_columns(comparison, told)
+    return P.printed_columns(comparison, columns)
 
 
 def printed(comparison: ValueComparison) -> str:
@@ -146,7 +146,7 @@ def _printed(c: ValueComparison) -> list[dict[str, Any]]:
     out = []
     for row in c.cells:
         words = _in_words(row)
-        words |= {f"{side}_told": f"{row[f'{side}_n']}, {words[f'{side}_told']}" for side in "ab"}
+        words |= {f"{side}_text": f"{row[f'{side}_n']}, {words[f'{side}_text']}" for side in "ab"}
         out.append(row | words)
     return out
 
@@ -157,26 +157,26 @@ def _in_words(row: Row) -> dict[str, Any]:
     boot, middle = ends[0] is not None, row["difference"]
     difference = with_interval(middle, row["low"], row["high"], signed=True)
     effect = with_interval(row["effect"], row["effect_low"], row["effect_high"], signed=True)
-    told: dict[str, Any] = {
-        "pairs_told": str(row["pairs_n"]) if row["pairing"] == "paired" else "unpaired",
-        "difference_told": difference,
+    words: dict[str, Any] = {
+        "pairs_text": str(row["pairs_n"]) if row["pairing"] == "paired" else "unpaired",
+        "difference_text": difference,
         "difference_alone": difference.partition(" [")[0],
-        "interval_told": _bracket(difference),
-        "bootstrap_told": _bracket(with_interval(middle, *ends, signed=True)) if boot else "",
-        "effect_told": f"{row['effect_of']} {effect}" if row["effect"] is not None else "–",
+        "interval_text": _bracket(difference),
+        "bootstrap_text": _bracket(with_interval(middle, *ends, signed=True)) if boot else "",
+        "effect_text": f"{row['effect_of']} {effect}" if row["effect"] is not None else "–",
         "effect_alone": f"{row['effect_of']} {effect.partition(' [')[0]}" if row["effect"] is not None else "–",
         "effect_interval": _bracket(effect),
-        "superiority_told": "–" if row["superiority"] is None else f"{100 * row['superiority']:.0f} %",
-        "seeds_told": f"{row['seeds_n']} seeds and starts" if row.get("seeds_n") else "",
-        "p_told": row["p"] if row.get("seeds_p") is None else row["seeds_p"],
+        "superiority_text": "–" if row["superiority"] is None else f"{100 * row['superiority']:.0f} %",
+        "seeds_text": f"{row['seeds_n']} seeds and starts" if row.get("seeds_n") else "",
+        "p_text": row["p"] if row.get("seeds_p") is None else row["seeds_p"],
         "p_corrected": row["p_adjusted"] if row.get("seeds_p") is None else row["seeds_p_adjusted"],
     }
     for side in "ab":
         lost = row[f"{side}_recorded_n"] - row[f"{side}_n"]
-        told[f"{side}_told"] = with_interval(*(row[f"{side}_{key}"] for key in ("mean", "low", "high")))
-        told[f"{side}_spread"] = _spread(row, side)
-        told[f"{side}_lost"] = f"{lost} left out" if lost else ""
-    return told
+        words[f"{side}_text"] = with_interval(*(row[f"{side}_{key}"] for key in ("mean", "low", "high")))
+        words[f"{side}_spread"] = _spread(row, side)
+        words[f"{side}_lost"] = f"{lost} left out" if lost else ""
+    return words
 
 
 def _spread(row: Row, side: str) -> str:
@@ -186,9 +186,9 @@ def _spread(row: Row, side: str) -> str:
     return with_interval(*(row[f"{side}_{key}"] for key in ("median", "q1", "q3")))
 
 
-def _bracket(told: str) -> str:
+def _bracket(words: str) -> str:
     """The interval alone, of a number with its interval."""
-    return "[" + told.partition(" [")[2] if " [" in told else ""
+    return "[" + words.partition(" [")[2] if " [" in words else ""
 
 
 def _caption(c: ValueComparison) -> str:
@@ -258,7 +258,7 @@ def _context(c: ValueComparison) -> dict[str, Any]:
     return {
         "rows": rows,
         "numbers": P.verdicts(c, "better" if c.direction else "higher"),
-        "has_seeds": any(r["seeds_told"] for r in rows),
+        "has_seeds": any(r["seeds_text"] for r in rows),
         "named": _named(c),
         "direction": DIRECTIONS[c.direction],
         "margin": amount(margin, c.unit) if margin is not None else "",

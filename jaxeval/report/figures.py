@@ -121,8 +121,8 @@ def draw_quality(ax: Axes, groups: list[tuple[str, np.ndarray, np.ndarray]], *, 
         )
         if note:
             mean = f"mean {q.mean():.3f}" if len(q) else "none judged"
-            told = f"{mean}, n = {len(q)}" + (f", {int(closed.sum())} closed" if closed.any() else "")
-            ax.text(1.01, y, told, transform=ax.get_yaxis_transform(), va="center", fontsize=10, color=INK)
+            words = f"{mean}, n = {len(q)}" + (f", {int(closed.sum())} closed" if closed.any() else "")
+            ax.text(1.01, y, words, transform=ax.get_yaxis_transform(), va="center", fontsize=10, color=INK)
     ax.set_yticks(range(len(groups)), [label(name) for name, _, _ in groups])
     ax.set_ylim(len(groups) - 0.4, -0.6)
     ax.set_xlim(start - (0.02 if start == 0 else 0), 1.005)
@@ -299,8 +299,8 @@ def draw_track(
         highest = cost[j].max(initial=0.0)
         if highest <= 0:
             continue
-        told = name if highest >= least else "_"  # not in the legend
-        area = ax.fill_between(t_s, base, base + cost[j], facecolor=OKABE_ITO[j % 8], label=told, linewidth=0.6)
+        words = name if highest >= least else "_"  # not in the legend
+        area = ax.fill_between(t_s, base, base + cost[j], facecolor=OKABE_ITO[j % 8], label=words, linewidth=0.6)
         area.set(hatch=HATCHES[j % 8], edgecolor="white" if j % 8 == 0 else INK)
         base = base + cost[j]
     top = max(float(base.max(initial=0.0)), 1e-3)
@@ -313,12 +313,12 @@ def draw_track(
     for p, name in enumerate(sub_tasks):
         reached = bool(np.isfinite(ends_s[p]))
         right = float(ends_s[p]) if reached else end
-        told = label(name, 16) if reached else f"{label(name, 16)} (never ends)"
-        half = 0.0075 * (end - start) * (len(told) + 1)
+        words = label(name, 16) if reached else f"{label(name, 16)} (never ends)"
+        half = 0.0075 * (end - start) * (len(words) + 1)
         level = next((i for i in range(3) if (left + right) / 2 - half > taken[i]), 2)
         taken[level] = (left + right) / 2 + half
         ax.text(
-            (left + right) / 2, 1.015 + 0.085 * level, told, ha="center", va="bottom", fontsize=9.5, color=INK,
+            (left + right) / 2, 1.015 + 0.085 * level, words, ha="center", va="bottom", fontsize=9.5, color=INK,
             transform=ax.get_xaxis_transform(),
         )  # fmt: skip
         if not reached:

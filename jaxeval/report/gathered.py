@@ -35,8 +35,12 @@ def _by_speed(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> list[d
     out = []
     for row in rows:
         if row.get("speed") is not None:
-            told = row.get("told_speed")
-            words = [*(str(row[key]) for key in swept), row["group"], *([] if told is None else [f"told {told:g}"])]
+            told_speed = row.get("told_speed")
+            words = [
+                *(str(row[key]) for key in swept),
+                row["group"],
+                *([] if told_speed is None else [f"told {told_speed:g}"]),
+            ]
             out.append({**row, "group": ", ".join(words)})
     return out
 

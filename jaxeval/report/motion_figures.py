@@ -33,12 +33,12 @@ def draw_sub_tasks(ax: Axes, track: MotionTrack, sub_tasks: Sequence[str], *, le
             ax.axvline(end, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)), zorder=0)
         if not letter or not 0 <= p < len(sub_tasks):
             continue
-        told = label(sub_tasks[p], 16)
-        half = 0.5 * letter * length * (len(told) + 1)
+        words = label(sub_tasks[p], 16)
+        half = 0.5 * letter * length * (len(words) + 1)
         level = next((i for i in range(3) if (start + end) / 2 - half > taken[i]), 2)
         taken[level] = (start + end) / 2 + half
         ax.text(
-            (start + end) / 2, 1.02 + 0.1 * level, told, ha="center", va="bottom", fontsize=9, color=INK,
+            (start + end) / 2, 1.02 + 0.1 * level, words, ha="center", va="bottom", fontsize=9, color=INK,
             transform=ax.get_xaxis_transform(),
         )  # fmt: skip
     return sum(np.isfinite(end) for end in taken)
@@ -92,9 +92,9 @@ def draw_spectrum(ax: Axes, spectrum: Spectrum, *, words: bool) -> None:
     if words:
         ends = {"cutoff": spectrum.cutoff_hz, "half the rate": f[-1]}
         at = [name for name, hz in ends.items() if spectrum.limit_hz >= 0.999 * hz]
-        told = f"{spectrum.limit_hz:.3g} Hz: {' and '.join(at)}"
+        text = f"{spectrum.limit_hz:.3g} Hz: {' and '.join(at)}"
         offset = {"textcoords": "offset points", "fontsize": 9, "color": INK}
-        ax.annotate(told, (spectrum.limit_hz, 0.97), xytext=(-4, 0), ha="right", va="top", **offset)
+        ax.annotate(text, (spectrum.limit_hz, 0.97), xytext=(-4, 0), ha="right", va="top", **offset)
         ax.annotate(
             f"threshold {spectrum.amplitude:g}", (0.995 * spectrum.limit_hz, spectrum.amplitude), xytext=(-4, 2),
             ha="right", va="bottom", **offset,
@@ -153,14 +153,14 @@ def manipulability_figure(rows: Sequence[tuple[str, MotionTrack]], sub_tasks: Se
     figure = new_figure(0.75 + (2.05 if named else 1.75) * len(rows))
     axes = figure.subplots(len(rows), 2, squeeze=False)
     columns = [("w", "w, translational", FLOOR), ("sigma_min", "σ_min", SINGULAR_SIGMA)]
-    for k, (attribute, told, floor) in enumerate(columns):
+    for k, (attribute, words, floor) in enumerate(columns):
         every = [getattr(track, attribute) for _, track in rows]
         top = max((float(np.nanmax(v)) for v in every if np.isfinite(v).any()), default=floor)
         for i, (name, track) in enumerate(rows):
             ax = axes[i, k]
             draw_manipulability(ax, track, every[i], floor=floor, top=max(top, 2 * floor))
             levels = draw_sub_tasks(ax, track, sub_tasks, letter=0.018 if k == 0 else 0.0)
-            ax.set_ylabel(told, fontsize=10, color=INK)
+            ax.set_ylabel(words, fontsize=10, color=INK)
             if k == 0:
                 _title(ax, name, levels)
         axes[-1, k].set_xlabel("time, s", fontsize=11, color=INK)

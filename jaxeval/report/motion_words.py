@@ -82,7 +82,7 @@ def status_words(motion: Motion, i: int) -> str:
 
 def motion_parameters(scored: Scored, motion: Motion) -> list[tuple[str, str, str]]:
     """(name, value, meaning) of every setting of the motion metrics that had a say."""
-    settings = scored.told.get("settings", {})
+    settings = scored.record.get("settings", {})
     out: list[tuple[str, str, str]] = []
 
     def tell(family: str, *lines: tuple[str, str, float, str, str]) -> None:

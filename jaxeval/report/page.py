@@ -47,7 +47,7 @@ def write_report(scores_dir: Path, reference: Reference | None, *, about: dict[s
         "page.html.j2",
         subject=context.drawn[0],
         scored=scored,
-        task=scored.told.get("task", "an unnamed task"),
+        task=scored.record.get("task", "an unnamed task"),
         instruction="" if reference is None else reference.spec.instruction,
         parts=parts,
         remarks=context.remarks,

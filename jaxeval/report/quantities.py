@@ -32,8 +32,8 @@ class Quantity:
 
     def words(self, value: float) -> str:
         """The number in the title's unit; a true minus sign."""
-        told = f"{self.factor * value:.{self.digits}f}"
-        return told.replace("-", "−") if float(told) else told.lstrip("-")
+        text = f"{self.factor * value:.{self.digits}f}"
+        return text.replace("-", "−") if float(text) else text.lstrip("-")
 
 
 def scored_of(numbers: Numbers, quantities: Sequence[Quantity]) -> list[Quantity]:
@@ -62,5 +62,5 @@ def _of_group(quantity: Quantity, values: np.ndarray) -> str:
     known = values[np.isfinite(values)]
     if not len(known):
         return "–"
-    told = quantity.words(float(known.min() if quantity.least else known.mean()))
-    return told if len(known) == len(values) else f"{told} ({len(known)})"
+    text = quantity.words(float(known.min() if quantity.least else known.mean()))
+    return text if len(known) == len(values) else f"{text} ({len(known)})"

@@ -50,7 +50,7 @@ class Scored:
     """
 
     folder: Path
-    told: dict[str, Any]
+    record: dict[str, Any]
     has_q: bool
     text: dict[str, list[str]]
     number: dict[str, np.ndarray]
@@ -126,10 +126,10 @@ class Frames:
 def read_scored(folder: Path, reference: Reference | None) -> Scored:
     """Scores in a folder. InputError when they are missing, cannot be read, or were made with another reference."""
     folder = Path(folder)
-    told = _read_told(folder / ABOUT)
-    has_q = "geometric" in told.get("metrics", ("geometric",))
+    record = _read_record(folder / ABOUT)
+    has_q = "geometric" in record.get("metrics", ("geometric",))
     if reference is not None:
-        _check_same(folder / ABOUT, told, reference)
+        _check_same(folder / ABOUT, record, reference)
     ends = [f"sub_task_end_s.{s.name}" for s in reference.spec.sub_tasks] if has_q and reference is not None else []
     texts, numbers = TEXT + Q_TEXT * has_q, NUMBERS + Q_NUMBERS * has_q
     table = _read_table(folder / SCORES, [*texts, *numbers, "valid", "gate", *ends])
@@ -152,7 +152,7 @@ def read_scored(folder: Path, reference: Reference | None) -> Scored:
                 findings[code] = findings.get(code, 0) + 1
     return Scored(
         folder=folder,
-        told=told,
+        record=record,
         has_q=has_q,
         text=text,
         number=number,
@@ -164,17 +164,17 @@ def read_scored(folder: Path, reference: Reference | None) -> Scored:
         findings=findings,
         mended=accounts(table["mended"].to_pylist()) if "mended" in table.column_names else [],
         table=table,
-        columns=_described(table.column_names, told.get("columns", {})),
+        columns=_described(table.column_names, record.get("columns", {})),
     )
 
 
-def _described(names: list[str], told: dict[str, Any]) -> dict[str, About]:
+def _described(names: list[str], record: dict[str, Any]) -> dict[str, About]:
     """What is known about columns: as `score.json` keeps it, else as the registry has it."""
     sections = {c.name: metric.section for metric in all_metrics().values() for c in metric.columns}
     sections |= {c.name: "" for c in OWN}  # a recording has these too
     out: dict[str, About] = {}
     for name in names:
-        if (known := told.get(name)) is not None:
+        if (known := record.get(name)) is not None:
             out[name] = About(*(known[k] for k in ("kind", "unit", "direction", "meaning", "section")))
         elif (column := meaning_of(name)) is not None:
             section = sections.get(column.name, "")
@@ -182,9 +182,9 @@ def _described(names: list[str], told: dict[str, Any]) -> dict[str, About]:
     return out
 
 
-def _check_same(path: Path, told: dict[str, Any], reference: Reference) -> None:
+def _check_same(path: Path, record: dict[str, Any], reference: Reference) -> None:
     """InputError unless the scores were made with a reference like this one."""
-    if "metrics" in told and "pairs" not in told:
+    if "metrics" in record and "pairs" not in record:
         raise InputError(
             f"{path}: these scores were made without a reference, found reference=PATH; "
             "leave it out, or score again with it"
@@ -195,14 +195,14 @@ def _check_same(path: Path, told: dict[str, Any], reference: Reference) -> None:
         ("sub_tasks", [s.name for s in reference.spec.sub_tasks]),
         ("bins_n", reference.bins_n),
     ):
-        if told.get(key) != mine:
+        if record.get(key) != mine:
             raise InputError(
-                f"{path}: {key} is {told.get(key)}; expected {mine} as in the reference; "
+                f"{path}: {key} is {record.get(key)}; expected {mine} as in the reference; "
                 "give the reference that these scores were made with"
             )
-    made_with = told.get("reference_hash")
+    made_with = record.get("reference_hash")
     if made_with is not None and made_with != (mine := reference_hash(reference)):
-        named = f" ({told['reference']})" if isinstance(told.get("reference"), str) else ""
+        named = f" ({record['reference']})" if isinstance(record.get("reference"), str) else ""
         raise InputError(
             f"{path}: reference_hash is {str(made_with)[:12]}...; expected {mine[:12]}... as of the reference given, "
             f"another of the same task; give the reference that these scores were made with{named}, or score again"
@@ -243,7 +243,7 @@ def read_frames(scored: Scored, reference: Reference, *, tracks: list[int], time
             f"{path}: cannot be read ({first_line(error)}); expected what `jaxeval score` writes; score again"
         ) from error
     mean = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    skipped = [j for j, p in enumerate(reference.pairs) if p.name in scored.told.get("skipped_pairs", ())]
+    skipped = [j for j, p in enumerate(reference.pairs) if p.name in scored.record.get("skipped_pairs", ())]
     mean[:, skipped] = np.nan
     return Frames(mean, kept, time_s)
 
@@ -291,19 +291,19 @@ def _add_bins(
     np.add.at(count[:, 0], (g[keep], l[keep]), 1)
 
 
-def _read_told(path: Path) -> dict[str, Any]:
+def _read_record(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected the folder that `jaxeval score` wrote; check scores=DIR")
     refuse_lfs_pointer(path)
     try:
-        told = json.loads(path.read_text())
-        if not isinstance(told, dict):
+        record = json.loads(path.read_text())
+        if not isinstance(record, dict):
             raise ValueError("not an object")
     except ValueError as error:
         raise InputError(
             f"{path}: cannot be read ({first_line(error)}); expected JSON of `jaxeval score`; score again"
         ) from error
-    return told
+    return record
 
 
 def _read_table(path: Path, names: list[str]) -> Any:

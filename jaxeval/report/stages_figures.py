@@ -28,8 +28,8 @@ def draw_rates(ax: Axes, rows: Sequence[tuple[str, Rate]], *, colour: str = OKAB
         rate, low, high = (100 * row[key] for key in ("rate", "low", "high"))
         ax.barh(y, rate, 0.72, color=colour, alpha=0.45, zorder=2)
         ax.plot([low, high], [y, y], color=INK, linewidth=1.3, zorder=3)
-        told = f"{row['k']} of {row['n']}"
-        ax.text(1.02, y, told, transform=ax.get_yaxis_transform(), va="center", fontsize=9, color=INK)
+        words = f"{row['k']} of {row['n']}"
+        ax.text(1.02, y, words, transform=ax.get_yaxis_transform(), va="center", fontsize=9, color=INK)
     ax.set_yticks(range(len(rows)), [label(name, 26) for name, _ in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlim(0, 100)
@@ -40,7 +40,7 @@ def draw_rates(ax: Axes, rows: Sequence[tuple[str, Rate]], *, colour: str = OKAB
     ax.tick_params(axis="y", length=0)
 
 
-def rates_figure(panels: Sequence[tuple[str, Sequence[tuple[str, Rate]]]], told: str, *, shared: bool) -> Figure:
+def rates_figure(panels: Sequence[tuple[str, Sequence[tuple[str, Rate]]]], words: str, *, shared: bool) -> Figure:
     """A panel of bars each: (title, rows of (name, rate)). ``shared``: all have the same names, told once a line."""
     across = min(ACROSS_N, len(panels))
     down = -(-len(panels) // across)
@@ -53,7 +53,7 @@ def rates_figure(panels: Sequence[tuple[str, Sequence[tuple[str, Rate]]]], told:
         if shared and k % across:
             ax.set_yticklabels([])
         if k >= len(panels) - across:
-            ax.set_xlabel(told, fontsize=10, color=INK)
+            ax.set_xlabel(words, fontsize=10, color=INK)
         if not shared and len(rows) < rows_n:  # bars of all panels are equally thick
             ax.set_ylim(rows_n - 0.5, -0.5)
     for ax in axes[len(panels) :]:

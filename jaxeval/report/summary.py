@@ -53,10 +53,10 @@ def mean(values: np.ndarray) -> float | None:
 
 def _most(words: list[str]) -> str:
     """The most frequent word that is not empty, with its share of the words there are."""
-    told = [w for w in words if w]
-    if not told:
+    given = [w for w in words if w]
+    if not given:
         return "–"
-    word, n = Counter(told).most_common(1)[0]
+    word, n = Counter(given).most_common(1)[0]
     return f"{word} ({n} of {len(words)})"
 
 
@@ -84,7 +84,7 @@ def headline(scored: Scored) -> str:
         return "No execution could be judged; the reasons stand under “What was skipped”."
     means = {g: float(scored.q[i].mean()) for g, i in rows.items()}
     low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-    told = (
+    words = (
         f"Mean Q is highest in “{scored.groups[high]}” ({means[high]:.3f}) and lowest in “{scored.groups[low]}” "
         f"({means[low]:.3f}). "
         if len(means) > 1
@@ -92,13 +92,13 @@ def headline(scored: Scored) -> str:
     )
     lost = [i for i in rows[low] if scored.text["worst_pair"][i]]
     if not lost:
-        return told
+        return words
     pair, n = Counter(scored.text["worst_pair"][i] for i in lost).most_common(1)[0]
     sub_task, m = Counter(scored.text["worst_sub_task"][i] for i in lost).most_common(1)[0]
     where = "Here" if len(means) == 1 else "There"
     return (
-        f"{told}{where} the worst relation is most often “{pair}” ({n} of {len(rows[low])}) and the costliest sub-task "
-        f"“{sub_task}” ({m} of {len(rows[low])})."
+        f"{words}{where} the worst relation is most often “{pair}” ({n} of {len(rows[low])}) and the costliest "
+        f"sub-task “{sub_task}” ({m} of {len(rows[low])})."
     )
 
 
@@ -177,8 +177,8 @@ def parameters(params: G.GeometricParams) -> list[tuple[str, str, str]]:
         ("σ₀", f"{float(params.sigma_0_m) * 1e3:g} mm", "floor of the spread"),
     ]
     if params.calibrated:
-        told = f"{float(params.z_0_quantile):g} quantile of the demonstrations’ leave-one-out z"
-        out.append(("z₀", told, "admissible radius in spreads"))
+        words = f"{float(params.z_0_quantile):g} quantile of the demonstrations’ leave-one-out z"
+        out.append(("z₀", words, "admissible radius in spreads"))
     else:
         out.append(("z₀", f"{float(params.z_0):g}", "admissible radius in spreads"))
     return [
@@ -195,7 +195,8 @@ def parameters(params: G.GeometricParams) -> list[tuple[str, str, str]]:
 
 def provenance(scored: Scored, about: dict[str, Any]) -> list[tuple[str, str]]:
     """What is known about the reference and this run, flat; lists of remarks stand under what was skipped."""
-    known = {k: v for k, v in scored.told.items() if k in ("reference", "commit", "configuration", "episodes")} | about
+    said = ("reference", "commit", "configuration", "episodes")
+    known = {k: v for k, v in scored.record.items() if k in said} | about
     out: list[tuple[str, str]] = [("scores", str(scored.folder))]
 
     def flatten(prefix: str, value: Any) -> None:
@@ -217,7 +218,7 @@ def skipped(scored: Scored, about: dict[str, Any]) -> list[tuple[str, list[str]]
 
     ``about``: what is known about the reference, empty without one.
     """
-    told = scored.told
+    words = scored.record
     not_judged = [
         f"{scored.text['episode'][i]}: {scored.text['status'][i] or 'no reason given'}"
         for i in np.flatnonzero(~scored.valid)
@@ -226,13 +227,13 @@ def skipped(scored: Scored, about: dict[str, Any]) -> list[tuple[str, list[str]]
     remarks = [
         f"{code}: {n} executions ({FINDINGS[code][1]})" for code, n in scored.findings.items() if code in FINDINGS
     ]
-    files = [str(r[1]) if isinstance(r, list | tuple) and len(r) > 1 else str(r) for r in told.get("refused", ())]
+    files = [str(r[1]) if isinstance(r, list | tuple) and len(r) > 1 else str(r) for r in words.get("refused", ())]
     sections = [
-        ("Relations that were not scored (a body is missing)", [str(p) for p in told.get("skipped_pairs", ())]),
+        ("Relations that were not scored (a body is missing)", [str(p) for p in words.get("skipped_pairs", ())]),
         ("Executions that were not judged", not_judged),
         ("Files that were refused", files),
         ("Demonstrations left out of the fit", left_out),
-        ("Notes of the scoring", [str(x) for x in told.get("notes", ())]),
+        ("Notes of the scoring", [str(x) for x in words.get("notes", ())]),
         ("Notes of the fit", [str(x) for x in about.get("notes", ())]),
         ("Remarks on the recordings", sorted(remarks, key=natural)),
         ("Changed before anything was measured", scored.mended),

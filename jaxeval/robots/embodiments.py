@@ -74,9 +74,9 @@ def _described(path: Path) -> dict[str, float]:
     import yaml
 
     try:
-        told: Any = yaml.safe_load(path.read_text())
-        arm = [a["joint"] for a in told["actuators"] if a["part"] == "arm"]
-        return {joint: float(told["velocity_limits"][joint]) for joint in arm}
+        described: Any = yaml.safe_load(path.read_text())
+        arm = [a["joint"] for a in described["actuators"] if a["part"] == "arm"]
+        return {joint: float(described["velocity_limits"][joint]) for joint in arm}
     except (yaml.YAMLError, UnicodeDecodeError, OSError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{path}: no velocity limits of the arm can be read ({' '.join(str(error).split())}); expected the "

@@ -71,7 +71,7 @@ def held_out(
             made = jax.tree.map(np.asarray, judge(*columns, level=level, bins_n=bins_n))
             for i, (protocol, _, _) in enumerate(protocols):
                 t = jax.tree.map(lambda a, i=i: a[i], made)
-                rows.append({"held out": protocol, "metric": metric} | _told(t))
+                rows.append({"held out": protocol, "metric": metric} | _row(t))
     return rows
 
 
@@ -85,7 +85,7 @@ def _split(there: Sequence[str], chosen: Sequence[str], by: str) -> tuple[str, t
     return f"{by} = {', '.join(rest)}", index[0], index[1]
 
 
-def _told(t: Any) -> Row:
+def _row(t: Any) -> Row:
     parts = (t.threshold.status, t.logistic.status, t.auroc.status)
     why = dict.fromkeys(Status.of(int(s)).value for s in parts if int(s) != Status.OK.code)
     return {

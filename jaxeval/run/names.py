@@ -67,11 +67,13 @@ def score(
     `scores.parquet`. InputError as :func:`jaxeval.run.score.score`.
     """
     learned = load_reference(reference) if isinstance(reference, (str, Path)) else reference
-    told = load_spec(spec) if isinstance(spec, (str, Path)) else spec
-    source = source_of(episodes, task=learned.spec.name if learned is not None else "" if told is None else told.name)
+    task_spec = load_spec(spec) if isinstance(spec, (str, Path)) else spec
+    source = source_of(
+        episodes, task=learned.spec.name if learned is not None else "" if task_spec is None else task_spec.name
+    )
     wanted = [metrics] if isinstance(metrics, str) else metrics
     how: dict[str, Any] = {"settings": settings, "out": out, "frames": frames, "batch_n": batch_n, "progress": progress}
-    return score_source(learned, source, metrics=wanted, spec=told, **how)
+    return score_source(learned, source, metrics=wanted, spec=task_spec, **how)
 
 
 def score_episode(

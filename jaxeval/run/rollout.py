@@ -217,13 +217,13 @@ def jobs_of(
     if speed is not None and speed_range is not None:
         raise InputError("speed and speed_range are both given; expected one of them; leave one out")
     keys = range(first, first + episodes)
-    told: list[float | None] = [None] if told_speed is None else [*_speeds("told_speed", told_speed)]
+    told_speeds: list[float | None] = [None] if told_speed is None else [*_speeds("told_speed", told_speed)]
     if speed_range is None:
         speeds = [1.0] if speed is None else _speeds("speed", speed)
-        order = [(r, t, k) for r in speeds for t in told for k in keys]
+        order = [(r, t, k) for r in speeds for t in told_speeds for k in keys]
     else:
         low, high = _range(speed_range)
-        order = [(_drawn(seed, k, low, high), t, k) for t in told for k in keys]
+        order = [(_drawn(seed, k, low, high), t, k) for t in told_speeds for k in keys]
     return [
         Job(key, r, t, variant, label, loose, pictures=n * len(variants) + v < pictures_n)
         for v, (variant, label, loose) in enumerate(variants)
@@ -279,8 +279,8 @@ def table(rolled: Rolled) -> str:
     speeds = dict(zip(store.column("episode_id").tolist(), store.column("speed").tolist(), strict=True))
     groups: dict[tuple[str, str, str], list[Outcome]] = {}
     for o in rolled.outcomes:
-        _, _, told = o.episode_id.partition("/told=")
-        groups.setdefault((o.group, f"{speeds[o.episode_id]:g}", told), []).append(o)
+        _, _, told_speed = o.episode_id.partition("/told=")
+        groups.setdefault((o.group, f"{speeds[o.episode_id]:g}", told_speed), []).append(o)
     if len(groups) > 40:  # a speed drawn for each key: by group alone
         groups = {}
         for o in rolled.outcomes:
@@ -291,14 +291,14 @@ def table(rolled: Rolled) -> str:
         f"{'group':{width}}{'speed':>6}{'told':>6}{'episodes':>10}{'succeeded':>11}  {'95 % interval':16}"
         f"{'steps':>7}{'s':>7}  causes",
     ]
-    for (group, r, told), outcomes in groups.items():
+    for (group, r, told_speed), outcomes in groups.items():
         k, n = sum(o.success for o in outcomes), len(outcomes)
         rate = wilson(k, n)
         causes = Counter(o.failed or "it ended without success" for o in outcomes if not o.success)
         words = "; ".join(f"{count} {cause}" for cause, count in causes.most_common(3)) or "-"
         known = [o.seconds for o in outcomes if np.isfinite(o.seconds)]
         steps, seconds = np.mean([o.frames - 1 for o in outcomes]), f"{np.mean(known):.2f}" if known else "-"
-        counts = f"{group:{width}}{r:>6}{told or '-':>6}{n:>10}{k:>11}  [{rate.low:.3f}, {rate.high:.3f}]"
+        counts = f"{group:{width}}{r:>6}{told_speed or '-':>6}{n:>10}{k:>11}  [{rate.low:.3f}, {rate.high:.3f}]"
         lines.append(f"{counts}  {steps:>7.1f}{seconds:>7}  {words}")
     failed = [o for o in rolled.outcomes if not o.success]
     lines += [f"  {o.episode_id}: {o.failed or 'it ended without success'}" for o in failed[:LISTED_N]]

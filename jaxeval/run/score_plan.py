@@ -36,10 +36,10 @@ from jaxeval.metrics.registry import (
     TRACKING,
     Column,
     Context,
+    Facts,
     Metric,
     Needs,
     Recorded,
-    Told,
     all_metrics,
     columns_of,
     described,
@@ -229,7 +229,7 @@ class ScorePlan:
         for metric, need, parts in zip(self.metrics, self.needs, measured, strict=True):
             whole = {k: np.concatenate([p[k] for p in parts])[order] for k in parts[0]} if parts else {}
             context = Context(reference=self.reference, robot=need.robot, constants=need.constants)
-            got = columns_of(metric, whole, Told(context, self.labels(need), refused))
+            got = columns_of(metric, whole, Facts(context, self.labels(need), refused))
             if "valid" in got:
                 got["valid"] = [bool(v) for v in got["valid"]]
             columns |= got
@@ -356,10 +356,10 @@ def _spec_of(source: Source, reference: Reference | None, spec: TaskSpec | None)
     With a reference: the first of those given, the reference's and the package's that has ``stages``, else the
     reference's, with whose sub-tasks episodes are aligned. InputError where the source is of another task.
     """
-    for what, told in (("the reference", None if reference is None else reference.spec), ("the task spec", spec)):
-        if told is not None and source.task != told.name and (source.task or what == "the reference"):
+    for what, declared in (("the reference", None if reference is None else reference.spec), ("the task spec", spec)):
+        if declared is not None and source.task != declared.name and (source.task or what == "the reference"):
             raise InputError(
-                f"{source.parts[0].path}: episodes of task '{source.task}', expected '{told.name}' as in "
+                f"{source.parts[0].path}: episodes of task '{source.task}', expected '{declared.name}' as in "
                 f"{what}; {'fit a reference' if what == 'the reference' else 'give a spec'} of that task or give other "
                 "episodes",
                 code="other_task",
@@ -383,7 +383,7 @@ def recorded_of(source: Source, reference: Reference | None, spec: TaskSpec | No
         signals=tuple(s for s in signals[0] if all(s in more for more in signals[1:])),
         reference=reference,
         configuration=tuple(p.meta["configuration"] for p in stores),
-        joints_told=named if len({p.joint_names for p in source.parts}) > 1 else "",
+        joints_differ=named if len({p.joint_names for p in source.parts}) > 1 else "",
         spec=spec,
     )
 

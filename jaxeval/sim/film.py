@@ -74,11 +74,11 @@ class Mp4:
             self.problem = "no program ffmpeg on the PATH, so no MP4 was made; the GIF shows the same"
             return
         even = "pad=ceil(iw/2)*2:ceil(ih/2)*2"  # H.264 halves colours both ways
-        told = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", "{}x{}".format(*size), "-r", f"{fps:g}", "-i", "-"]
+        words = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", "{}x{}".format(*size), "-r", f"{fps:g}", "-i", "-"]
         made = ["-an", "-vf", even, "-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4", str(path)]
         self._errors = path.with_suffix(".log").open("w+b")
         self._process = subprocess.Popen(
-            [program, "-y", "-loglevel", "error", *told, *made],
+            [program, "-y", "-loglevel", "error", *words, *made],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors,
         )  # fmt: skip
 
@@ -134,8 +134,8 @@ def captioned(pixels: UInt8[np.ndarray, "H W 3"], caption: Caption) -> Image.Ima
     draw.text((width - pad, middle), caption.note, PAPER, _font(round(0.85 * size)), anchor="rm")
     if caption.verdict:
         draw.rectangle((0, height - 2 * bar, width, height - bar), GOOD if caption.good else BAD)
-        told = _within(caption.verdict, width - 2 * pad, _font(size, bold=True))
-        draw.text((pad, middle - bar), told, PAPER, _font(size, bold=True), anchor="lm")
+        words = _within(caption.verdict, width - 2 * pad, _font(size, bold=True))
+        draw.text((pad, middle - bar), words, PAPER, _font(size, bold=True), anchor="lm")
     return picture
 
 
@@ -162,8 +162,8 @@ def strip(title: str, verdict: str, good: bool, cells: Sequence[Cell]) -> Image.
     draw = ImageDraw.Draw(page)
     bold = _font(size, bold=True)
     verdict = _within(verdict, width - 2 * gap, bold)
-    told = width - gap - bold.getlength(verdict)
-    draw.text((gap, top / 2), _within(title, told - 2 * gap, _font(size)), INK, _font(size), anchor="lm")
+    words = width - gap - bold.getlength(verdict)
+    draw.text((gap, top / 2), _within(title, words - 2 * gap, _font(size)), INK, _font(size), anchor="lm")
     draw.text((width - gap, top / 2), verdict, GOOD if good else BAD, bold, anchor="rm")
     for k, cell in enumerate(cells):
         x, y = gap + k % columns * (CELL_PX + gap), top + k // columns * (high + below)

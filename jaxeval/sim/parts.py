@@ -93,6 +93,8 @@ class Parts:
             precision="float64",
             configuration={"outcomes": [dataclasses.asdict(outcome) for _, outcome in made]},
             overwrite=True,
+            compression="none",
+            as_they_are=True,
         )
 
     def stored(self) -> set[str]:

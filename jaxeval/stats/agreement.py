@@ -85,7 +85,7 @@ def icc_2_1(ratings: Ratings, valid: Present = None, *, level: Scalar = 0.95) ->
     status = jnp.where((status == Status.OK.code) & (whole <= 0), Status.DEGENERATE.code, status)
     r = (ms.items - ms.rest) / divisor(whole)
     low, high = _ends(ms, r, level)
-    return _told(r, jnp.minimum(low, r), jnp.clip(high, r, 1.0), ms.n, status)
+    return _result(r, jnp.minimum(low, r), jnp.clip(high, r, 1.0), ms.n, status)
 
 
 def icc_2_k(ratings: Ratings, valid: Present = None, *, level: Scalar = 0.95) -> Agreement:
@@ -112,7 +112,7 @@ def icc_2_k(ratings: Ratings, valid: Present = None, *, level: Scalar = 0.95) ->
         return jnp.where(below > 0, ms.k * one / divisor(below), -jnp.inf)
 
     low, high = map(of_mean, _ends(ms, r / (ms.k - (ms.k - 1) * r), level))
-    return _told(r, jnp.minimum(low, r), jnp.clip(high, r, 1.0), ms.n, status)
+    return _result(r, jnp.minimum(low, r), jnp.clip(high, r, 1.0), ms.n, status)
 
 
 def _mean_squares(ratings: Ratings, valid: Present, level: Scalar) -> tuple[MeanSquares, Int[Array, ""]]:
@@ -192,7 +192,7 @@ def krippendorff_alpha(ratings: Ratings, valid: Present = None, *, scale: Scale)
     alpha, items_n, status = _alpha(ratings, valid, scale)
     one = jnp.ones(len(ratings), alpha_dtype := jnp.result_type(float))
     none = jnp.full((), jnp.nan, alpha_dtype)
-    return _told(alpha(one), none, none, items_n, status)
+    return _result(alpha(one), none, none, items_n, status)
 
 
 def alpha_bootstrap(
@@ -236,7 +236,7 @@ def alpha_bootstrap(
     low, high = (jnp.where(constant, value, end) for end in (jnp.minimum(low, value), jnp.maximum(high, value)))
     why = status_of((items_n < 2, Status.NOT_ENOUGH), (jnp.mean(defined) < DEFINED_SHARE, Status.DEGENERATE))
     low, high = (jnp.where(why == Status.OK.code, end, jnp.nan) for end in (low, high))
-    made = _told(value, low, high, items_n, jnp.where(is_level(level), status, Status.BAD_INPUT.code))
+    made = _result(value, low, high, items_n, jnp.where(is_level(level), status, Status.BAD_INPUT.code))
     return made._replace(status=jnp.where(made.status == Status.OK.code, why, made.status))
 
 
@@ -337,7 +337,7 @@ def _filled(drawn: Array, defined: Array) -> Array:
     return jnp.where(jnp.all(defined), ordered, ordered[below] + share * (ordered[above] - ordered[below]))
 
 
-def _told(value: Array, low: Array, high: Array, items_n: Array, status: Array) -> Agreement:
+def _result(value: Array, low: Array, high: Array, items_n: Array, status: Array) -> Agreement:
     """NaN where the status is not OK; DEGENERATE where the value is not finite, CONSTANT where there is no width."""
     status = jnp.where((status == Status.OK.code) & ~jnp.isfinite(value), Status.DEGENERATE.code, status)
     ok = status == Status.OK.code

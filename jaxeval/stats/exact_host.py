@@ -28,12 +28,12 @@ def fisher(k_a: Scalar, n_a: Scalar, k_b: Scalar, n_b: Scalar) -> Test:
     """
     status, counts = _checked(k_a, n_a, k_b, n_b)
     if status is not Status.OK:
-        return _told(status)
+        return _test(status)
     from scipy.stats import hypergeom
 
     k_a_, n_a_, k_b_, n_b_ = counts
     chance = hypergeom.pmf(np.arange(n_a_ + 1), n_a_ + n_b_, n_a_, k_a_ + k_b_)
-    return _told(status, chance[chance <= chance[k_a_] * TIE].sum())
+    return _test(status, chance[chance <= chance[k_a_] * TIE].sum())
 
 
 def barnard(k_a: Scalar, n_a: Scalar, k_b: Scalar, n_b: Scalar) -> Test:
@@ -50,13 +50,13 @@ def barnard(k_a: Scalar, n_a: Scalar, k_b: Scalar, n_b: Scalar) -> Test:
     """
     status, counts = _checked(k_a, n_a, k_b, n_b)
     if status is not Status.OK:
-        return _told(status)
+        return _test(status)
     k_a_, n_a_, k_b_, n_b_ = counts
     x, y = np.ogrid[0.0 : n_a_ + 1, 0.0 : n_b_ + 1]
     total = x + y
     spread = np.maximum(total * (n_a_ + n_b_ - total), 1.0)  # 0 only where all or none succeed, and the score is 0
     score = (x * n_b_ - y * n_a_) ** 2 / spread
-    return _told(status, _largest_chance(score * TIE >= score[k_a_, k_b_]))
+    return _test(status, _largest_chance(score * TIE >= score[k_a_, k_b_]))
 
 
 def boschloo(k_a: Scalar, n_a: Scalar, k_b: Scalar, n_b: Scalar) -> Test:
@@ -71,7 +71,7 @@ def boschloo(k_a: Scalar, n_a: Scalar, k_b: Scalar, n_b: Scalar) -> Test:
     """
     status, counts = _checked(k_a, n_a, k_b, n_b)
     if status is not Status.OK:
-        return _told(status)
+        return _test(status)
     from scipy.stats import hypergeom
 
     k_a_, n_a_, k_b_, n_b_ = counts
@@ -79,7 +79,7 @@ def boschloo(k_a: Scalar, n_a: Scalar, k_b: Scalar, n_b: Scalar) -> Test:
     N, total = n_a_ + n_b_, x + y
     fewer, more = hypergeom.cdf(x, N, n_a_, total), hypergeom.sf(x - 1, N, n_a_, total)
     one_sided = [_largest_chance(tail <= tail[k_a_, k_b_] * TIE) for tail in (fewer, more)]
-    return _told(status, 2 * min(one_sided))
+    return _test(status, 2 * min(one_sided))
 
 
 def _largest_chance(tables: np.ndarray) -> float:
@@ -119,6 +119,6 @@ def _checked(*counts: Scalar) -> tuple[Status, tuple[int, int, int, int]]:
     return status, (int(k_a), int(n_a), int(k_b), int(n_b))
 
 
-def _told(status: Status, p: float = np.nan) -> Test:
+def _test(status: Status, p: float = np.nan) -> Test:
     p = 1.0 if status is Status.ONE_CLASS else min(p, 1.0) if status is Status.OK else np.nan
     return Test(jnp.asarray(p, jnp.result_type(float)), jnp.asarray(status.code, jnp.int32))

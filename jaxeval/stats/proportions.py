@@ -41,7 +41,7 @@ def wilson(k: Scalar, n: Scalar, *, level: Scalar = 0.95) -> Estimate:
     middle = p + z * z / (2 * n)
     half = z * jnp.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     low, high = (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
-    return _told(status, p, *_clipped(low, high, k, n))
+    return _estimate(status, p, *_clipped(low, high, k, n))
 
 
 def agresti_coull(k: Scalar, n: Scalar, *, level: Scalar = 0.95) -> Estimate:
@@ -62,7 +62,7 @@ def agresti_coull(k: Scalar, n: Scalar, *, level: Scalar = 0.95) -> Estimate:
     m = n + z * z
     q = (k + z * z / 2) / m
     half = z * jnp.sqrt(q * (1 - q) / m)
-    return _told(status, k / n, *_clipped(q - half, q + half, k, n))
+    return _estimate(status, k / n, *_clipped(q - half, q + half, k, n))
 
 
 def clopper_pearson(k: Scalar, n: Scalar, *, level: Scalar = 0.95) -> Estimate:
@@ -82,7 +82,7 @@ def clopper_pearson(k: Scalar, n: Scalar, *, level: Scalar = 0.95) -> Estimate:
     status, k, n, level = _checked(k, n, level)
     tail = (1 - level) / 2
     low, high = 1 - _highest_rate(n - k, n, tail), _highest_rate(k, n, tail)
-    return _told(status, k / n, *_clipped(low, high, k, n))
+    return _estimate(status, k / n, *_clipped(low, high, k, n))
 
 
 def newcombe(k_a: Scalar, n_a: Scalar, k_b: Scalar, n_b: Scalar, *, level: Scalar = 0.95) -> Estimate:
@@ -147,7 +147,7 @@ def mantel_haenszel(k_a: Counts, n_a: Counts, k_b: Counts, n_b: Counts, *, level
     below = jnp.where(varies, half, pooled(per_stratum.value - per_stratum.low))
     above = jnp.where(varies, half, pooled(per_stratum.high - per_stratum.value))
     status = status_of((bad, Status.BAD_INPUT), (~used.any(), Status.NO_DATA))
-    return _told(status, d, jnp.maximum(d - below, -1.0), jnp.minimum(d + above, 1.0))
+    return _estimate(status, d, jnp.maximum(d - below, -1.0), jnp.minimum(d + above, 1.0))
 
 
 def difference(a: Estimate, b: Estimate) -> Estimate:
@@ -165,7 +165,7 @@ def difference(a: Estimate, b: Estimate) -> Estimate:
     low = d - jnp.hypot(a.value - a.low, b.high - b.value)
     high = d + jnp.hypot(a.high - a.value, b.value - b.low)
     status = status_of(*((jnp.isnan(x.value) & (x.status == s.code), s) for s in reversed(Status) for x in (a, b)))
-    return _told(status, d, low, high)
+    return _estimate(status, d, low, high)
 
 
 # ------------------------------------------------------------------------------------------- what the others use too
@@ -254,7 +254,7 @@ def _clipped(low: Array, high: Array, k: Array, n: Array) -> tuple[Array, Array]
     return jnp.where(k == 0, 0.0, jnp.clip(low, 0.0, below_one)), jnp.where(k == n, 1.0, jnp.minimum(high, 1.0))
 
 
-def _told(status: Array, value: Array, low: Array, high: Array) -> Estimate:
+def _estimate(status: Array, value: Array, low: Array, high: Array) -> Estimate:
     ok = status == Status.OK.code
     return Estimate(jnp.where(ok, value, jnp.nan), jnp.where(ok, low, jnp.nan), jnp.where(ok, high, jnp.nan), status)
 

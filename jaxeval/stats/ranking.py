@@ -76,7 +76,7 @@ def spearman(x: Column, y: Column, valid: Mask = None, *, level: Scalar = 0.95) 
     low, high = _fisher(rho, (1 + rho**2 / 2) / (m - 3), 6 / (m * (m * m - 1)), few, level)
     df = jnp.maximum(n - 2, 1).astype(rho.dtype)
     p = betainc(df / 2, jnp.full_like(df, 0.5), (1 - rho) * (1 + rho))
-    return _told(rho, low, high, jnp.clip(p, _least_p(n), 1.0), n, status)
+    return _correlation(rho, low, high, jnp.clip(p, _least_p(n), 1.0), n, status)
 
 
 def kendall(x: Column, y: Column, valid: Mask = None, *, level: Scalar = 0.95) -> Correlation:
@@ -119,7 +119,7 @@ def kendall(x: Column, y: Column, valid: Mask = None, *, level: Scalar = 0.95) -
     variance = (m * (m - 1) * (2 * m + 5) - weights[0] - weights[1]) / 18 + ties[0] * ties[1] / pairs
     variance = variance + triples[0] * triples[1] / (9 * m * (m - 1) * (m - 2))
     p = erfc(jnp.abs(s) / jnp.sqrt(2 * jnp.maximum(variance, 1e-12)))
-    return _told(tau, low, high, jnp.clip(p, _least_p(n), 1.0), n, status)
+    return _correlation(tau, low, high, jnp.clip(p, _least_p(n), 1.0), n, status)
 
 
 def exact_p(x: Column, y: Column, valid: Mask = None, *, of: Coefficient = "spearman") -> Test:
@@ -267,7 +267,7 @@ def _least_p(n: Array) -> Array:
     return jnp.exp(jnp.log(2.0) - gammaln(n.astype(jnp.result_type(float)) + 1))
 
 
-def _told(value: Array, low: Array, high: Array, p: Array, n: Array, status: Array) -> Correlation:
+def _correlation(value: Array, low: Array, high: Array, p: Array, n: Array, status: Array) -> Correlation:
     ok = status == Status.OK.code
     value, low, high, p = (jnp.where(ok, v, jnp.nan) for v in (value, low, high, p))
     return Correlation(value, low, high, p, n, status)

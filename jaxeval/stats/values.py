@@ -70,7 +70,7 @@ def mean_of(x: Values, valid: Valid, *, level: Scalar = 0.95) -> Mean:
     '3.0 [0.095, 5.905], p 0.0462'
     """
     s = _sample(x, valid)
-    return _told(s.mean, s.variance, s.n - 1, s.unit, level, s.finite, empty=s.n == 0, single=s.n == 1)
+    return _estimate(s.mean, s.variance, s.n - 1, s.unit, level, s.finite, empty=s.n == 0, single=s.n == 1)
 
 
 def mean_difference(a: Values, valid_a: Valid, b: Others, valid_b: OthersValid, *, level: Scalar = 0.95) -> Mean:
@@ -99,7 +99,7 @@ def mean_difference(a: Values, valid_a: Valid, b: Others, valid_b: OthersValid, 
     df = jnp.where(variance > 0, 1 / divisor(per_df), one.n + other.n - 2)
     least = jnp.minimum(one.n, other.n)
     finite = one.finite & other.finite
-    return _told(means[0] - means[1], variance, df, unit, level, finite, empty=least == 0, single=least == 1)
+    return _estimate(means[0] - means[1], variance, df, unit, level, finite, empty=least == 0, single=least == 1)
 
 
 def within(made: Mean, *, margin: Scalar) -> Test:
@@ -161,7 +161,7 @@ def _sample(x: Values, valid: Valid) -> _Sample:
     return _Sample(mean, variance, n, unit, finite)
 
 
-def _told(
+def _estimate(
     mean: Array, variance: Array, df: Array, unit: Array, level: Scalar, finite: Array, *, empty: Array, single: Array
 ) -> Mean:
     """Everything in the values' own unit, with the status."""

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxeval.metrics.registry import Column, Context, Metric, Needs, Told, all_metrics, columns_of
+from jaxeval.metrics.registry import Column, Context, Facts, Metric, Needs, all_metrics, columns_of
 from jaxeval.metrics.status import SENTENCES, Status
 from jaxeval.types import pytree
 
@@ -45,7 +45,7 @@ def test_a_code_survives_tracing_and_is_told_as_its_sentence() -> None:
     columns = (Column("a.status", "status"), Column("b.status", "status", sentences=own))
     metric = Metric("a", Nothing, Needs(), lambda *_: {}, columns, section="a")
     measured = {"a.status": np.asarray(code), "b.status": np.array([7, 7])}
-    told = columns_of(metric, measured, Told(Context(), {}, [None, None]))
+    told = columns_of(metric, measured, Facts(Context(), {}, [None, None]))
     assert told == {"a.status": ["ok", "has gaps"], "b.status": ["the moon is up"] * 2}
 
 

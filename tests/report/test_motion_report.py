@@ -223,7 +223,7 @@ def test_the_middle_and_the_lowest_of_the_extreme_groups_are_drawn(made: Made, s
 
 
 def test_the_drawn_spectrum_has_the_arc_length_that_was_scored(made: Made, scored: Scored) -> None:
-    scores, settings = rows_of(made), scored.told["settings"]["smoothness"]
+    scores, settings = rows_of(made), scored.record["settings"]["smoothness"]
     tracks = read_motion_frames(scored, [1, 39])
     assert tracks is not None
     for i, one in tracks.items():
@@ -302,7 +302,7 @@ def test_trajectories_in_space_are_thinned_but_whole(scored: Scored) -> None:
     assert motion is not None and chosen_paths(scored, motion) == list(range(40))
     tracks = read_motion_frames(scored, [7])
     assert tracks is not None and len(tracks[7].t_s) > POINTS_N and tracks[7].position_m is not None
-    sub_tasks = scored.told["sub_tasks"]
+    sub_tasks = scored.record["sub_tasks"]
     line, start = trajectories_in_space([(0, "seven", tracks[7])], ["tilt"], sub_tasks)["data"]
     x = 1e3 * tracks[7].position_m
     assert len(line["x"]) == POINTS_N

@@ -68,7 +68,7 @@ from jaxeval.io.store.write import (
 )
 from jaxeval.types import Episode, EpisodeBatch, bucket_length
 
-Compression = Literal["lz4", "zstd"]
+Compression = Literal["lz4", "zstd", "none"]
 
 # ---------------------------------------------------------------------------------------------------- writing
 
@@ -84,11 +84,13 @@ def write_store(
     episodes_per_shard: int = 2048,
     precision: Literal["float32", "float64"] = "float32",
     compression: Compression = "lz4",
+    as_they_are: bool = False,
 ) -> Store:
     """Write a new store and return it opened; all or nothing, and never more than one row group in memory.
 
     Poses are kept in `precision`; ``zstd`` is half a size smaller and ten times slower to write than ``lz4``. The
-    bodies, joints and actions of the first episode are those of the store.
+    bodies, joints and actions of the first episode are those of the store. Episodes are checked and prepared, unless
+    they are to be kept `as_they_are`: for a store that is soon read again, with ``none`` for its compression.
 
     Raises:
         InputError: `path` exists and is not to be overwritten (or is no store), cannot be written, or an episode has
@@ -112,6 +114,7 @@ def write_store(
             task=task,
             episodes_per_shard=episodes_per_shard,
             compression=compression,
+            as_they_are=as_they_are,
         )
         table = _write_all(writer, first, items)
         meta = {

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jaxeval.door import check_and_prepare
 from jaxeval.io.errors import InputError
 from jaxeval.io.files import replacing
 from jaxeval.io.store.attributes import typed
@@ -173,12 +174,12 @@ class FrameFile:
     """One file of frames being written; each table becomes a row group."""
 
     def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
-        codec, level = ("zstd", 19) if compression == "zstd" else ("lz4", None)
+        codec, level = {"zstd": ("zstd", 19), "lz4": ("lz4", None), "none": ("none", None)}[compression]
         self._parquet = pq.ParquetWriter(
             path,
             schema,
             use_dictionary=["sub_task"],  # pyright: ignore[reportArgumentType]
-            column_encoding=_encodings(schema),
+            column_encoding=_encodings(schema) if compression != "none" else None,
             compression=codec,
             compression_level=level,
             write_page_checksum=True,
@@ -222,8 +223,9 @@ class ShardWriter:
         episodes_per_shard: int,
         compression: str,
         attributes: tuple[Sequence[str], Sequence[Mapping[str, Attribute]]] = ((), ()),
+        as_they_are: bool = False,
     ) -> None:
-        one_of("compression", compression, ("lz4", "zstd"))
+        one_of("compression", compression, ("lz4", "zstd", "none"))
         one_of("precision", layout.precision, ("float32", "float64"))
         self.folder, self.layout, self.named, self.task = folder, layout, named, task
         self.sub_task_names = list(sub_task_names)
@@ -232,7 +234,7 @@ class ShardWriter:
         self.files: list[Path] = []
         self._ids, self._attributes = list(attributes[0]), list(attributes[1])
         self.schema, self.rows = frame_schema(layout), []
-        self.compression = compression
+        self.compression, self.as_they_are = compression, as_they_are
         self._pending: list[dict[str, np.ndarray]] = []
         self._pending_frames = self._in_shard = 0
         self._parquet: FrameFile | None = None
@@ -240,7 +242,7 @@ class ShardWriter:
     def add(self, e: Episode) -> None:
         """Check, prepare and take in one episode; InputError when it does not fit the store."""
         name, layout = e.episode_id or f"episode {self.episode}", self.layout
-        findings = e.check()
+        findings, e = ((), e) if self.as_they_are else check_and_prepare(e)
         if shape := next((f for f in findings if f.code in ("shape", "attribute")), None):
             raise InputError(str(shape), code=shape.code)
         if e.n_frames == 0:
@@ -261,7 +263,7 @@ class ShardWriter:
                 f"{name}: its signals are {_named(found)}, expected {_named(layout.signals)} as in the first episode; "
                 "write it to its own store"
             )
-        e = e.prepared().with_bodies(layout.bodies)
+        e = e.with_bodies(layout.bodies)
         poses = e.poses
         origin = np.zeros(3)
         if np.abs(poses[..., 4:]).max(initial=0.0) > FAR_M and layout.precision == "float32":

@@ -144,9 +144,9 @@ def handoff(policy: Policy, motion: ExpertMotion, controller: SharedController) 
             state = take_over(state.action, seen)
         s = state.step
         if s >= len(motion.phase) or motion.phase[s] != phase:
-            told = f"phase {int(motion.phase[s])}" if s < len(motion.phase) else "over"
+            now = f"phase {int(motion.phase[s])}" if s < len(motion.phase) else "over"
             raise InputError(
-                f"{s} steps after the handoff the episode is in phase {phase} and the expert's motion in {told}; "
+                f"{s} steps after the handoff the episode is in phase {phase} and the expert's motion in {now}; "
                 "record the expert at the speed of the episode"
             )
         rest = state.joints + motion.joints[s] - motion.joints[0]

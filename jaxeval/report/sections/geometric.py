@@ -23,7 +23,7 @@ HELD_ALT = "Pinned directions and the spread along them, for every relation and 
 
 
 @dataclass(frozen=True)
-class Told:
+class Shown:
     """What this section draws from: scores, their reference and parameters, and frames where they were written."""
 
     scored: Scored
@@ -62,29 +62,29 @@ def draw(scored: Scored, context: Context) -> Part | None:
     order = np.lexsort((np.where(scored.valid, scored.number["gate_free_Q"], 0), np.where(scored.valid, scored.q, 2.0)))
     worst = S.worst_executions(scored)
     frames = read_frames(scored, reference, tracks=worst, times=sorted({*order[:TABLE_N].tolist(), *worst}))
-    told = Told(scored, reference, _params(scored), frames, worst)
-    _skip(told, context)
-    held = S.constraint_map(reference, told.params)
+    shown = Shown(scored, reference, _params(scored), frames, worst)
+    _skip(shown, context)
+    held = S.constraint_map(reference, shown.params)
     page = template_of(
         __file__,
         scored=scored,
         reference=reference,
-        params=told.params,
-        parameters=S.parameters(told.params),
+        params=shown.params,
+        parameters=S.parameters(shown.params),
         demonstrations_n=_demonstrations_n(reference),
         headline=S.headline(scored),
         groups=[S.group_summary(scored, g) for g in S.chosen_groups(scored, S.LISTED_N)[0]],
         admissible_mm=held.admissible_mm,
-        worst=[_worst(told, i, k, context) for k, i in enumerate(worst, start=1)],
+        worst=[_worst(shown, i, k, context) for k, i in enumerate(worst, start=1)],
         frame_costs=FRAME_COSTS,
-        **_pictures(told, held, context),
+        **_pictures(shown, held, context),
     )
     return Part(
         body=page.sections(),
         numbers=_numbers(scored, reference),
         summary=page.summary(),
         method=page.method(),
-        columns=_columns(told, page),
+        columns=_columns(shown, page),
         order=order,
     )
 
@@ -95,7 +95,7 @@ SECTION = Section("geometric", "Geometric quality", draw)
 def _params(scored: Scored) -> G.GeometricParams:
     """The parameters that Q was scored with."""
     try:
-        return G.GeometricParams(**scored.told["params"]).check()
+        return G.GeometricParams(**scored.record["params"]).check()
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(
             f"{scored.folder / ABOUT}: params cannot be used ({error}); expected those of `jaxeval score`; score again"
@@ -117,26 +117,26 @@ def _numbers(scored: Scored, reference: Reference) -> tuple[tuple[Any, str], ...
     )
 
 
-def _skip(told: Told, context: Context) -> None:
+def _skip(shown: Shown, context: Context) -> None:
     """Say what is left out of the figures, and which means are not unique."""
-    reference, scored = told.reference, told.scored
+    reference, scored = shown.reference, shown.scored
     absent = f"cost over progress and time, times of worst frames: {FRAME_COSTS} was not written (frames=true)"
     title = "Relations whose mean is not unique (a demonstration lies over 90 deg from it, as free turns do), by bins"
     context.skipped += [(title, S.shortened(unsure))] if (unsure := S.unsure(reference)) else []
-    context.skipped += [("Figures left out", [absent])] if told.frames is None else []
-    for what, n in (("the figure of Q", GROUPS_N), ("the cost maps", MAPS_N if told.frames is not None else scored.n)):
+    context.skipped += [("Figures left out", [absent])] if shown.frames is None else []
+    for what, n in (("the figure of Q", GROUPS_N), ("the cost maps", MAPS_N if shown.frames is not None else scored.n)):
         if names := S.chosen_groups(scored, n)[1]:
             title = f"Groups left out of {what} (those with the lowest means are drawn)"
             context.skipped.append((title, S.shortened(names)))
 
 
-def _columns(told: Told, page: Any) -> tuple[TableColumn, ...]:
+def _columns(shown: Shown, page: Any) -> tuple[TableColumn, ...]:
     """Columns of the table of executions: Q, the gate's reason or the largest departure, where and when."""
     rows: dict[int, dict[str, Any]] = {}
 
     def row(i: int) -> dict[str, Any]:
         if i not in rows:
-            rows[i] = S.execution_row(told.scored, i, told.frames)
+            rows[i] = S.execution_row(shown.scored, i, shown.frames)
         return rows[i]
 
     def quality(i: int) -> Cell:
@@ -160,9 +160,9 @@ def _columns(told: Told, page: Any) -> tuple[TableColumn, ...]:
 # ------------------------------------------------------------------------------------------------------------ pictures
 
 
-def _pictures(told: Told, held: S.ConstraintMap, context: Context) -> dict[str, Picture | None]:
+def _pictures(shown: Shown, held: S.ConstraintMap, context: Context) -> dict[str, Picture | None]:
     """Q by group, cost over progress (None without frames), and what the reference holds."""
-    scored, frames = told.scored, told.frames
+    scored, frames = shown.scored, shown.frames
     groups = S.chosen_groups(scored, GROUPS_N)[0]
     parts = [(scored.groups[g], scored.q[rows := scored.rows_of(g)], scored.closed[rows]) for g in groups]
     means = [f"{name} {q.mean():.3f}" for name, q, _ in parts if len(q)]
@@ -171,31 +171,31 @@ def _pictures(told: Told, held: S.ConstraintMap, context: Context) -> dict[str, 
         "quality_by_group": add(
             "quality", "Q of every execution by group; means: " + ", ".join(means), lambda: F.quality_figure(parts)
         ),
-        "maps": add("cost", COST_ALT, lambda: _maps(told, frames))
+        "maps": add("cost", COST_ALT, lambda: _maps(shown, frames))
         if frames is not None and np.isfinite(frames.mean_cost).any()
         else None,
         "constraints": add(
             "constraints",
             HELD_ALT,
             lambda: F.constraint_figure(
-                held.pinned_n, held.spread_mm, told.pairs, told.sub_tasks, told.reference.bins_n,
-                1e3 * float(told.params.sigma_pin_m),
+                held.pinned_n, held.spread_mm, shown.pairs, shown.sub_tasks, shown.reference.bins_n,
+                1e3 * float(shown.params.sigma_pin_m),
             ),
         ),
     }  # fmt: skip
 
 
-def _maps(told: Told, frames: Frames) -> Any:
-    scored = told.scored
+def _maps(shown: Shown, frames: Frames) -> Any:
+    scored = shown.scored
     drawn = [g for g in S.chosen_groups(scored, MAPS_N)[0] if np.isfinite(frames.mean_cost[g]).any()]
     top = max(float(np.nanmax(frames.mean_cost[drawn])), 1e-3)
     maps = [(f"{scored.groups[g]} (n = {len(scored.rows_of(g))})", frames.mean_cost[g]) for g in drawn]
-    return F.cost_figure(maps, told.pairs, told.sub_tasks, told.reference.bins_n, top)
+    return F.cost_figure(maps, shown.pairs, shown.sub_tasks, shown.reference.bins_n, top)
 
 
-def _worst(told: Told, i: int, rank: int, context: Context) -> dict[str, Any]:
+def _worst(shown: Shown, i: int, rank: int, context: Context) -> dict[str, Any]:
     """What is told of one of the worst executions, with its cost over time where frames were written."""
-    scored, frames = told.scored, told.frames
+    scored, frames = shown.scored, shown.frames
     row = S.execution_row(scored, i, frames)
     row |= {
         "gate_free": float(scored.number["gate_free_Q"][i]),
@@ -214,6 +214,6 @@ def _worst(told: Told, i: int, rank: int, context: Context) -> dict[str, Any]:
     row["picture"] = context.pictures.add(
         f"worst_{rank}",
         f"Frame cost of {row['episode']} over time by relation; the worst frame is at {row['time']:.2f} s",
-        lambda: F.track_figure(track.t_s, track.cost, told.pairs, told.sub_tasks, scored.ends_s[i], at),
+        lambda: F.track_figure(track.t_s, track.cost, shown.pairs, shown.sub_tasks, scored.ends_s[i], at),
     )
     return row

@@ -44,8 +44,8 @@ def draw(scored: Scored, context: Context) -> Part | None:
     if M.SPARC in motion.number:
         sparc = motion.number[M.SPARC]
         known = sparc[np.isfinite(sparc)]
-        told = "mean SPARC (at most −1)" + ("" if len(known) == scored.n else f", known for {len(known)}")
-        numbers.append((f"{known.mean():.2f}".replace("-", "−") if len(known) else "–", told))
+        words = "mean SPARC (at most −1)" + ("" if len(known) == scored.n else f", known for {len(known)}")
+        numbers.append((f"{known.mean():.2f}".replace("-", "−") if len(known) else "–", words))
     return Part(
         body=page.sections(),
         numbers=tuple(numbers),
@@ -91,7 +91,7 @@ def _figures(scored: Scored, motion: M.Motion, context: Context) -> dict[str, An
     if not chosen:
         why = "speeds and manipulability along executions: neither SPARC nor w is known of any"
         skipped.append(("Figures of motion left out", [why]))
-    sub_tasks = [str(s) for s in scored.told.get("sub_tasks", ())]
+    sub_tasks = [str(s) for s in scored.record.get("sub_tasks", ())]
     name = scored.text["episode"]
     drawn = [(i, f"{why}: {name[i]}", tracks[i]) for i, why in chosen if i in tracks]
     out |= _along(scored, motion, drawn, sub_tasks, context)
@@ -123,22 +123,22 @@ def _along(
 ) -> dict[str, Any]:
     """Speed with its spectrum, and manipulability, over time: (row, title, frames) of the executions chosen."""
     out: dict[str, Any] = {}
-    settings = scored.told.get("settings", {}).get("smoothness", {})
+    settings = scored.record.get("settings", {}).get("smoothness", {})
     moved = [
         (title, t, M.spectrum_of(t, settings), float(motion.number[M.SPARC][i]))
         for i, title, t in drawn
         if t.speed_m_s is not None and np.isfinite(t.speed_m_s).any()
     ]
     if moved:
-        told = "; ".join(f"{t}, SPARC {v:.2f}" if np.isfinite(v) else f"{t}, no SPARC" for t, _, _, v in moved)
+        words = "; ".join(f"{t}, SPARC {v:.2f}" if np.isfinite(v) else f"{t}, no SPARC" for t, _, _, v in moved)
         out["speed"] = context.pictures.add(
-            "motion", f"Speed over time and its spectrum: {told}", lambda: F.motion_figure(moved, sub_tasks)
+            "motion", f"Speed over time and its spectrum: {words}", lambda: F.motion_figure(moved, sub_tasks)
         )
     reached = [(title, t) for _, title, t in drawn if t.w is not None and np.isfinite(t.w).any()]
     if reached:
-        told = "; ".join(f"{title}, least w {np.nanmin(t.w):.3f}" for title, t in reached if t.w is not None)
+        words = "; ".join(f"{title}, least w {np.nanmin(t.w):.3f}" for title, t in reached if t.w is not None)
         out["manipulability"] = context.pictures.add(
-            "manipulability", f"w and least singular value over time: {told}",
+            "manipulability", f"w and least singular value over time: {words}",
             lambda: F.manipulability_figure(reached, sub_tasks),
         )  # fmt: skip
     return out

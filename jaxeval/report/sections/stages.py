@@ -30,19 +30,19 @@ def draw(scored: Scored, context: Context) -> Part | None:
     stages = [name.removeprefix(STAGE) for name in names if name.startswith(STAGE)]
     if not stages and CAUSE not in names:
         return None
-    told = conditions(scored)
+    by = conditions(scored)
     success = scored.floats(SUCCESS) if SUCCESS in names else None
     columns = scored.of_section(SECTION.name)
     own = {CAUSE, SUCCESS, *(STAGE + stage for stage in stages), *(f"stages.{stage}_s" for stage in stages)}
     rest = {name: about for name, about in columns.items() if name not in own}
     page = template_of(
         __file__,
-        by=told[0].title,
-        funnel=_funnel(scored, stages, success, told[0], context),
-        **_causes(scored, told[0], context),
-        **_success(success, told, context),
-        times=_times(scored, stages, told[0]),
-        measures=means(scored, _levels(told[0])[:TABLE_GROUPS_N], rest),
+        by=by[0].title,
+        funnel=_funnel(scored, stages, success, by[0], context),
+        **_causes(scored, by[0], context),
+        **_success(success, by, context),
+        times=_times(scored, stages, by[0]),
+        measures=means(scored, _levels(by[0])[:TABLE_GROUPS_N], rest),
         not_known=not_known(scored, {name: about for name, about in columns.items() if name != CAUSE}),
     )
     numbers = list(context.executions(scored))
@@ -102,11 +102,11 @@ def _funnel(
     for name, rows in levels[:LEVELS_N]:
         found = rates([values[rows] for values in truths.values()])
         panels.append((f"{name} (n = {len(rows)})", list(zip(truths, found, strict=True))))
-    told = "; ".join(f"{name}: " + ", ".join(f"{stage} {row['k']} of {row['n']}" for stage, row in rows)
+    words = "; ".join(f"{name}: " + ", ".join(f"{stage} {row['k']} of {row['n']}" for stage, row in rows)
                      for name, rows in panels)  # fmt: skip
     return context.pictures.add(
         "funnel",
-        f"Executions that reached each stage. {told}",
+        f"Executions that reached each stage. {words}",
         lambda: F.rates_figure(panels, "executions that reached it, %", shared=True),
     )
 
@@ -127,22 +127,22 @@ def _causes(scored: Scored, condition: Condition, context: Context) -> dict[str,
     if len(drawn) > CAUSES_N + 1:
         rest = sum((counts[w] for w in drawn[CAUSES_N:]), np.zeros(len(levels), int))
         drawn, counts = [*drawn[:CAUSES_N], REST], {**counts, REST: rest}
-    told = ", ".join(f"{n} {w}" for w, n in total.most_common())
+    causes_text = ", ".join(f"{n} {w}" for w, n in total.most_common())
     picture = context.pictures.add(
         "causes",
-        f"How executions ended: {told}",
+        f"How executions ended: {causes_text}",
         lambda: F.endings_figure(titles, drawn, np.stack([counts[w] for w in drawn], axis=1)),
     )
     return {"causes": {"titles": titles, "rows": rows[: S.LISTED_N], "more": max(0, len(rows) - S.LISTED_N)},
             "endings": picture}  # fmt: skip
 
 
-def _success(success: np.ndarray | None, told: list[Condition], context: Context) -> dict[str, Any]:
+def _success(success: np.ndarray | None, by: list[Condition], context: Context) -> dict[str, Any]:
     """Success at every level of every condition with its interval: a table, and a figure of the first conditions."""
     if success is None:
         return {"success": None, "success_picture": None}
     rows, panels = [], []
-    for condition in told:
+    for condition in by:
         found = rates([success[mine] for mine in condition.rows])
         named = [(name, row) for name, row in zip(condition.names, found, strict=True) if row["n"]]
         rows += [(condition.title, name, row["k"], row["n"], percent(row)) for name, row in named]

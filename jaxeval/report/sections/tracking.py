@@ -47,7 +47,7 @@ def draw(scored: Scored, context: Context) -> Part | None:
     groups, left_out = S.lowest_groups(scored, np.full(scored.n, np.nan), S.LISTED_N)
     if left_out:
         context.skipped.append(("Groups left out of the tables of tracking", S.shortened(left_out)))
-    settings = scored.told.get("settings", {}).get("tracking", {})
+    settings = scored.record.get("settings", {}).get("tracking", {})
     truth = dict(settings.get("tracks", ()))
     titles = {t: f"{t} against {truth[t]}" if t in truth else t for t in tracks}
     tables = [(titles[t], *(_table(scored, numbers, t, quantities, groups) for quantities in (ERRORS, FRAMES)))
@@ -83,8 +83,8 @@ def _columns(numbers: dict[str, np.ndarray], tracks: list[str]) -> tuple[TableCo
 
         return TableColumn(f"{track}: {quantity.title}", cell, css="n", head_css="n wrap")
 
-    told = [q for q in ERRORS if q.column in (ERROR, COVERAGE)]
-    return tuple(of(t, q) for t in tracks[:TABLE_TRACKS_N] for q in told if f"{PREFIX}{t}.{q.column}" in numbers)
+    shown = [q for q in ERRORS if q.column in (ERROR, COVERAGE)]
+    return tuple(of(t, q) for t in tracks[:TABLE_TRACKS_N] for q in shown if f"{PREFIX}{t}.{q.column}" in numbers)
 
 
 def _table(
@@ -101,11 +101,11 @@ def _table(
 
 def _parameters(settings: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(name, value, meaning) of what decides when an estimate is near the truth."""
-    told = (
+    shown = (
         ("near_m", 1e3, "mm", "an estimate this close to the truth is near it,"),
         ("near_rad", 180 / np.pi, "deg", "if it is turned by no more than this"),
     )
-    return [("near", f"{factor * settings[name]:g} {unit}", what) for name, factor, unit, what in told
+    return [("near", f"{factor * settings[name]:g} {unit}", what) for name, factor, unit, what in shown
             if settings.get(name) is not None]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from jaxeval import align
 from jaxeval.io.errors import InputError
 from jaxeval.metrics import geometric as G
 from jaxeval.metrics.fused import Tables, quality_by_tables, tables
-from jaxeval.metrics.registry import FRAME, Column, Context, Measured, Metric, Needs, Recorded, Told
+from jaxeval.metrics.registry import FRAME, Column, Context, Facts, Measured, Metric, Needs, Recorded
 from jaxeval.metrics.status import Status
 from jaxeval.report.words import direction_words, gate_words
 from jaxeval.run.fit import quick_jit
@@ -131,15 +131,15 @@ def measure(batch: EpisodeBatch, context: Context, params: G.GeometricParams) ->
     return out
 
 
-def _gate_words(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[str | None]:
-    reference = told.context.reference
+def _gate_words(measured: Mapping[str, np.ndarray], facts: Facts) -> Sequence[str | None]:
+    reference = facts.context.reference
     assert reference is not None
     rows = zip(measured["gate_code"], measured["gate_index"], measured["valid"], strict=True)
     return [gate_words(reference, int(code), int(index)) if ok else None for code, index, ok in rows]
 
 
-def _direction_words(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[str | None]:
-    reference = told.context.reference
+def _direction_words(measured: Mapping[str, np.ndarray], facts: Facts) -> Sequence[str | None]:
+    reference = facts.context.reference
     assert reference is not None
     names = ("worst_pair", "worst_deviation", "worst_direction_axis")
     return [

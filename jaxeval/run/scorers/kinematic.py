@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxeval import se3
 from jaxeval.metrics import kinematic as K
-from jaxeval.metrics.registry import FRAME, Column, Context, Measured, Metric, Needs, Recorded, Told
+from jaxeval.metrics.registry import FRAME, Column, Context, Facts, Measured, Metric, Needs, Recorded
 from jaxeval.metrics.status import Status
 from jaxeval.robots import (
     Robot,
@@ -169,17 +169,17 @@ def _solve(robot: Robot, poses: Any, base: Any, p: KinematicSetting) -> tuple[An
     return found.joints, found.converged
 
 
-def _robot(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[str | None]:
-    return [told.context.robot.name] * len(told.refused)
+def _robot(measured: Mapping[str, np.ndarray], facts: Facts) -> Sequence[str | None]:
+    return [facts.context.robot.name] * len(facts.refused)
 
 
-def _joints(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[str | None]:
-    recorded = told.context.constants.base is None
-    return ["recorded" if recorded else "inverse kinematics"] * len(told.refused)
+def _joints(measured: Mapping[str, np.ndarray], facts: Facts) -> Sequence[str | None]:
+    recorded = facts.context.constants.base is None
+    return ["recorded" if recorded else "inverse kinematics"] * len(facts.refused)
 
 
-def _pool_name(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[str | None]:
-    return [told.context.constants.pool.name or None] * len(told.refused)
+def _pool_name(measured: Mapping[str, np.ndarray], facts: Facts) -> Sequence[str | None]:
+    return [facts.context.constants.pool.name or None] * len(facts.refused)
 
 
 COLUMNS = (

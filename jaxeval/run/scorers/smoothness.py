@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxeval.metrics import smoothness
-from jaxeval.metrics.registry import FRAME, Column, Context, Measured, Metric, Needs, Recorded, Told
+from jaxeval.metrics.registry import FRAME, Column, Context, Facts, Measured, Metric, Needs, Recorded
 from jaxeval.types import STATIC, EpisodeBatch, InputError, pytree
 
 GRIPPER = "tcp"
@@ -74,8 +74,8 @@ def measure(batch: EpisodeBatch, context: Context, params: SmoothnessSetting) ->
     return out
 
 
-def _body(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[str | None]:
-    return [told.labels["body"][0]] * len(told.refused)
+def _body(measured: Mapping[str, np.ndarray], facts: Facts) -> Sequence[str | None]:
+    return [facts.labels["body"][0]] * len(facts.refused)
 
 
 QUANTITIES: tuple[tuple[str, str, str, str], ...] = (

@@ -20,7 +20,7 @@ from jaxeval.align import needed_joints, require_joints
 from jaxeval.metrics import hand_motion as H
 from jaxeval.metrics import stages as S
 from jaxeval.metrics import sub_tasks as B
-from jaxeval.metrics.registry import Column, Context, Measured, Metric, Needs, Recorded, Told
+from jaxeval.metrics.registry import Column, Context, Facts, Measured, Metric, Needs, Recorded
 from jaxeval.metrics.status import Status
 from jaxeval.robots import arm_velocity_limits, embodiment_with
 from jaxeval.types import STATIC, EpisodeBatch, InputError, StageSpec, TaskSpec, pytree
@@ -80,9 +80,9 @@ def needs(recorded: Recorded, params: S.StageParams) -> Needs:
     if recorded.spec.stages is None:
         return _sub_task_needs(recorded, recorded.spec)
     stages = recorded.spec.stages
-    if recorded.joints_told:
+    if recorded.joints_differ:
         raise InputError(
-            f"the joints differ: {recorded.joints_told}; expected one embodiment; score its stores by themselves",
+            f"the joints differ: {recorded.joints_differ}; expected one embodiment; score its stores by themselves",
             code="joints_differ",
         )
     optional = tuple(name for name in OPTIONAL if name in recorded.signals)
@@ -107,7 +107,7 @@ def _sub_task_needs(recorded: Recorded, spec: TaskSpec) -> Needs:
             code="no_body",
             key="stages",
         )
-    lacking = [name for name, told in zip(names, ask, strict=True) if not told]
+    lacking = [name for name, known in zip(names, ask, strict=True) if not known]
     note = f"stages: {', '.join(lacking)} cannot be told, the bodies that end them were not recorded"
     return Needs(
         alignment=True,
@@ -124,9 +124,9 @@ def _limits(recorded: Recorded) -> dict[str, float]:
     A rollout with a description of the person's own says where that is: its limits are not those of an embodiment
     whose joints have the same names.
     """
-    told = {str((c.get("rollout") or {}).get("embodiment")) for c in recorded.configuration}
-    own = next((name for name in told if name.endswith(".yaml")), None)
-    if own is not None and (len(told) > 1 or not Path(own).is_file()):
+    known = {str((c.get("rollout") or {}).get("embodiment")) for c in recorded.configuration}
+    own = next((name for name in known if name.endswith(".yaml")), None)
+    if own is not None and (len(known) > 1 or not Path(own).is_file()):
         return {}
     name = own or embodiment_with(recorded.joint_names)
     limits = {} if name is None else arm_velocity_limits(name)
@@ -216,8 +216,8 @@ def _grasp_and_insert(batch: EpisodeBatch, judged: Judged, params: S.StageParams
     return out | {f"hand.{k}": v for k, v in motion._asdict().items()}
 
 
-def _cause(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[str | None]:
-    judged = told.context.constants
+def _cause(measured: Mapping[str, np.ndarray], facts: Facts) -> Sequence[str | None]:
+    judged = facts.context.constants
     if isinstance(judged, Ordered):
         names = [s.name for s in judged.spec.sub_tasks]
         ends = zip(*(measured[k].tolist() for k in ("missed", "stages.status", "recorded_success")), strict=True)
@@ -237,7 +237,7 @@ def _ended(missed: str | None, status: int, success: int) -> str:
     return NO_SUCCESS if success == 0 else ALL_REACHED
 
 
-def _told_speed(measured: Mapping[str, np.ndarray], told: Told) -> Sequence[Any] | None:
+def _told_speed(measured: Mapping[str, np.ndarray], facts: Facts) -> Sequence[Any] | None:
     if "told_speed_measured" not in measured:
         return None
     return [float(f"{speed:.6g}") for speed in measured["told_speed_measured"]]  # as it was given, before float32

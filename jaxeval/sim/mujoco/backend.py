@@ -113,12 +113,12 @@ class MuJoCo:
 
     def id_of(self, job: Job) -> str:
         """``parcel_stow/seed=0/episode=12/g1/expert/speed=2``; the simulator too where it is not the task's first."""
-        told = "" if job.told_speed is None else f"/told={job.told_speed:g}"
+        told_speed = "" if job.told_speed is None else f"/told={job.told_speed:g}"
         embodiment = self.setting.embodiment or DEFAULT_EMBODIMENT
         embodiment = embodiment if not embodiment.endswith(".yaml") else Path(embodiment).stem
         where = "" if self.name == "mujoco" else f"/{self.name}"
         policy = self.setting.policy_label
-        return f"{self._start(job)}/{embodiment}{where}/{policy}/speed={job.speed:g}{told}{job.tag}"
+        return f"{self._start(job)}/{embodiment}{where}/{policy}/speed={job.speed:g}{told_speed}{job.tag}"
 
     def _start(self, job: Job) -> str:
         return f"{initial_condition_id(self.task, self.setting.seed)}/episode={job.episode}"
@@ -203,8 +203,8 @@ def run_batch(rollout: MuJoCo, batch: Sequence[Job]) -> list[tuple[Episode, str]
     policies = [_policy(rollout, job.variant) for job in batch]
     keys = [episode_key(s.seed, job.episode) for job in batch]
     speeds = np.array([job.speed for job in batch])
-    told = np.array([job.speed if job.told_speed is None else job.told_speed for job in batch])
-    run = module.record(envs, policies, keys, speeds, told, width=s.batch_n)
+    told_speed = np.array([job.speed if job.told_speed is None else job.told_speed for job in batch])
+    run = module.record(envs, policies, keys, speeds, told_speed, width=s.batch_n)
     episodes = [
         episode_of(envs.task, envs.embodiment, *rows, rollout=rollout, job=job)
         for *rows, job in zip(run.signals, run.actions, run.observations, batch, strict=True)
@@ -233,10 +233,10 @@ def episode_of(
     table = next(b for b in task.boxes if b.name == "table")
     standing = np.tile([np.asarray(task.geometry.T_world_entrance), [1.0, 0, 0, 0, *table.centre]], (rows, 1, 1))
     unknown = np.full(3, np.nan)
-    told = job.speed if job.told_speed is None else job.told_speed
+    told_speed = job.speed if job.told_speed is None else job.told_speed
     kept = {name: np.asarray(getattr(signals, name), float) for name in SIGNALS}
     kept = {name: x.reshape(rows, -1) if x.ndim > 1 else x for name, x in kept.items()}
-    kept |= {"phase": signals.phase.astype(float), "told_speed": np.full(rows, told)}
+    kept |= {"phase": signals.phase.astype(float), "told_speed": np.full(rows, told_speed)}
     if rollout.setting.observations:
         kept["observation"] = observation
     return Episode.of(
@@ -264,7 +264,7 @@ def episode_of(
             "policy": rollout.setting.policy_label,
             "embodiment": embodiment.name,
             "simulator": rollout.name,
-            "told_speed": float(told),
+            "told_speed": float(told_speed),
             **dict(job.variant),
         },
     )

@@ -194,52 +194,52 @@ def load_embodiment(name: str | Path) -> Embodiment:
         InputError: no such embodiment, a key is missing or unknown, or description and MJCF do not fit.
     """
     path = path_of(name)
-    told = _read(path)
-    _keys(path, "", told, REQUIRED, OPTIONAL)
+    described = _read(path)
+    _keys(path, "", described, REQUIRED, OPTIONAL)
     try:
-        return _described(path, told)
+        return _described(path, described)
     except InputError:
         raise
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: a value is not of the kind expected ({error}); compare with panda.yaml") from error
 
 
-def _described(path: Path, told: Any) -> Embodiment:
+def _described(path: Path, described: Any) -> Embodiment:
     import mujoco
 
-    for i, a in enumerate(told["actuators"]):
+    for i, a in enumerate(described["actuators"]):
         _keys(path, f"actuators[{i}].", a, {"joint", "kp", "kd", "effort", "part"}, {"scale"})
         if a["part"] not in ("arm", "hand"):
             raise InputError(f"{path}: 'actuators[{i}].part' is {a['part']!r}; expected 'arm' or 'hand'")
-    for i, a in enumerate(told.get("held", [])):
+    for i, a in enumerate(described.get("held", [])):
         _keys(path, f"held[{i}].", a, {"joint", "kp", "kd", "effort"}, set())
-    for key, g in told["grasps"].items():
+    for key, g in described["grasps"].items():
         _keys(path, f"grasps.{key}.", g, {"X_object_hand", "closed", "approach", "standoff_m", "found"}, set())
     try:
-        spec = mujoco.MjSpec.from_file(str(path.with_name(told["mjcf"])))
+        spec = mujoco.MjSpec.from_file(str(path.with_name(described["mjcf"])))
     except (ValueError, FileNotFoundError) as error:
-        raise InputError(f"{path}: its MJCF '{told['mjcf']}' cannot be read: {error}") from error
+        raise InputError(f"{path}: its MJCF '{described['mjcf']}' cannot be read: {error}") from error
     joints = tuple(j.name for j in spec.joints)
-    _known(path, "velocity_limits", told["velocity_limits"], joints)
-    _known(path, "default", told["default"], joints)
-    _known(path, "actuators", [a["joint"] for a in told["actuators"]], joints)
-    _known(path, "held", [a["joint"] for a in told.get("held", [])], joints)
-    _known(path, "fingertips", told["fingertips"], [b.name for b in spec.bodies])
-    _known(path, "tcp", [told["tcp"]], [s.name for s in spec.sites])
-    hand = [a["joint"] for a in told["actuators"] if a["part"] == "hand"]
-    for key, g in told["grasps"].items():
+    _known(path, "velocity_limits", described["velocity_limits"], joints)
+    _known(path, "default", described["default"], joints)
+    _known(path, "actuators", [a["joint"] for a in described["actuators"]], joints)
+    _known(path, "held", [a["joint"] for a in described.get("held", [])], joints)
+    _known(path, "fingertips", described["fingertips"], [b.name for b in spec.bodies])
+    _known(path, "tcp", [described["tcp"]], [s.name for s in spec.sites])
+    hand = [a["joint"] for a in described["actuators"] if a["part"] == "hand"]
+    for key, g in described["grasps"].items():
         _known(path, f"grasps.{key}.closed", g["closed"], hand)
-    if missing := [j for j in joints if j not in told["velocity_limits"]]:
+    if missing := [j for j in joints if j not in described["velocity_limits"]]:
         raise InputError(f"{path}: 'velocity_limits' lacks {', '.join(missing)}; give the limit of every joint")
     return Embodiment(
         name=path.stem,
-        mjcf=path.with_name(told["mjcf"]),
-        T_world_base=_pose(path, "T_world_base", told["T_world_base"]),
-        gravity_compensation=bool(told["gravity_compensation"]),
-        actuators=tuple(Actuator(**a) for a in told["actuators"]),
+        mjcf=path.with_name(described["mjcf"]),
+        T_world_base=_pose(path, "T_world_base", described["T_world_base"]),
+        gravity_compensation=bool(described["gravity_compensation"]),
+        actuators=tuple(Actuator(**a) for a in described["actuators"]),
         joints=joints,
-        default=np.array([float(told["default"].get(j, 0.0)) for j in joints]),
-        velocity_limit=np.array([float(told["velocity_limits"][j]) for j in joints]),
+        default=np.array([float(described["default"].get(j, 0.0)) for j in joints]),
+        velocity_limit=np.array([float(described["velocity_limits"][j]) for j in joints]),
         joint_range=np.array([j.range for j in spec.joints]),
         is_slide=np.array([j.type == mujoco.mjtJoint.mjJNT_SLIDE for j in spec.joints]),
         couplings=tuple(
@@ -247,8 +247,8 @@ def _described(path: Path, told: Any) -> Embodiment:
             for e in spec.equalities
             if e.type == mujoco.mjtEq.mjEQ_JOINT
         ),
-        fingertips=tuple(told["fingertips"]),
-        tcp=told["tcp"],
+        fingertips=tuple(described["fingertips"]),
+        tcp=described["tcp"],
         grasps={
             key: Grasp(
                 _pose(path, f"grasps.{key}.X_object_hand", g["X_object_hand"]),
@@ -257,10 +257,10 @@ def _described(path: Path, told: Any) -> Embodiment:
                 float(g["standoff_m"]),
                 g["found"],
             )
-            for key, g in told["grasps"].items()
+            for key, g in described["grasps"].items()
         },
-        held=tuple(Actuator(**a) for a in told.get("held", [])),
-        notes=told.get("notes", ""),
+        held=tuple(Actuator(**a) for a in described.get("held", [])),
+        notes=described.get("notes", ""),
     )
 
 
@@ -279,8 +279,8 @@ REQUIRED = {
 OPTIONAL = {"held", "notes"}
 
 
-def _keys(path: Path, where: str, told: Any, required: set[str], optional: set[str]) -> None:
-    found = set(told) if isinstance(told, Mapping) else set()
+def _keys(path: Path, where: str, described: Any, required: set[str], optional: set[str]) -> None:
+    found = set(described) if isinstance(described, Mapping) else set()
     if wrong := sorted(required - found) or sorted(found - required - optional):
         state = "is missing" if required - found else "is not known"
         raise InputError(f"{path}: key '{where}{wrong[0]}' {state}; expected {', '.join(sorted(required | optional))}")
@@ -293,12 +293,12 @@ def _known(path: Path, where: str, names: Any, known: Any) -> None:
         )
 
 
-def _pose(path: Path, where: str, told: Any) -> Float[np.ndarray, "7"]:
-    pose = np.array(told, float)
+def _pose(path: Path, where: str, described: Any) -> Float[np.ndarray, "7"]:
+    pose = np.array(described, float)
     length = np.linalg.norm(pose[:4]) if pose.shape == (7,) else 0.0
     if abs(length - 1) > 1e-4:
         raise InputError(
-            f"{path}: '{where}' is {told}; expected seven numbers, a unit quaternion (w, x, y, z) and a position"
+            f"{path}: '{where}' is {described}; expected seven numbers, a unit quaternion (w, x, y, z) and a position"
         )
     pose[:4] /= length
     return pose

@@ -134,11 +134,11 @@ class Environments:
             d.ctrl[:] = self._command(np.zeros(len(self.embodiment.actuators)))
             mujoco.mj_forward(self.model, d)
         speed = np.broadcast_to(np.asarray(speed, float), (n,))
-        told = speed if told_speed is None else np.broadcast_to(np.asarray(told_speed, float), (n,))
+        told_speed = speed if told_speed is None else np.broadcast_to(np.asarray(told_speed, float), (n,))
         signals = self._read(data)
         action = np.zeros((n, len(self.embodiment.actuators)))
         steps_n = np.asarray(self.task.schedule.steps(speed), int)
-        return self._state(signals, action, np.zeros(n, int), steps_n, speed, told, data)
+        return self._state(signals, action, np.zeros(n, int), steps_n, speed, told_speed, data)
 
     def step(self, state: State, action: Float[np.ndarray, "B A"]) -> State:
         """One control step of every episode that is not done; those that are stay as they are.
@@ -246,11 +246,13 @@ class Environments:
         rows["contact_finger"][into] = finger[held[kept]]
         return rows
 
-    def _state(self, signals: Signals, action: Any, step: Any, steps_n: Any, speed: Any, told: Any, data: Any) -> State:
+    def _state(
+        self, signals: Signals, action: Any, step: Any, steps_n: Any, speed: Any, told_speed: Any, data: Any
+    ) -> State:
         phase, fraction = self.task.schedule.at(step, speed)
         signals.phase[:], signals.fraction[:] = phase, fraction
-        observation = observed(self.task, self.embodiment, signals, action, told)
-        return State(signals, observation, action, step, steps_n, speed, told, data)
+        observation = observed(self.task, self.embodiment, signals, action, told_speed)
+        return State(signals, observation, action, step, steps_n, speed, told_speed, data)
 
 
 def observed(

@@ -119,7 +119,7 @@ class Environments:
 
         joints, pose = (jnp.asarray(x, float) for x in start)
         speed = jnp.asarray(speed, float)
-        told = speed if told_speed is None else jnp.asarray(told_speed, float)
+        told_speed = speed if told_speed is None else jnp.asarray(told_speed, float)
         h, e, m, C = self._host, self.embodiment, self.model, CONTACTS_N
         F, Q, A = len(e.fingertips), len(e.joints), len(e.actuators)
         qpos = jnp.asarray(m.qpos0, float).at[h.joints].set(joints)
@@ -139,7 +139,7 @@ class Environments:
             step=integer - 1,
             steps_n=self.task.schedule.steps(speed).astype(jnp.int32),
             speed=speed,
-            told_speed=told,
+            told_speed=told_speed,
             qpos=qpos,
             qvel=of(m.nv),
             warm_start=of(m.nv),
@@ -195,11 +195,13 @@ class Environments:
         damping = jnp.where(bounded, 0.0, m.actuator_biasprm[:, 2])
         return m.replace(actuator_biasprm=m.actuator_biasprm.at[:, 2].set(damping))
 
-    def _observed(self, signals: Signals, action: Float[Array, " A"], told: Float[Array, ""]) -> Float[Array, " O"]:
+    def _observed(
+        self, signals: Signals, action: Float[Array, " A"], told_speed: Float[Array, ""]
+    ) -> Float[Array, " O"]:
         from jaxeval.sim.mujoco.environment import observed
 
         row = jax.tree.map(lambda x: x[None], signals)
-        return observed(self.task, self.embodiment, row, action[None], told)[0]
+        return observed(self.task, self.embodiment, row, action[None], told_speed)[0]
 
     def _read(self, d: Any) -> Signals:
         """A row of signals of MJX data for which forces are known; what the schedule says is left at 0."""
@@ -308,8 +310,8 @@ def record(
     keys = [*keys, *[keys[-1]] * ((width or n) - n)]
     starts = envs.starts(keys)
     speeds = jnp.asarray(_padded(speed, n, len(keys)), float)
-    told = speeds if told_speed is None else jnp.asarray(_padded(told_speed, n, len(keys)), float)
-    state, memory = _begun(envs, policy, starts, keys, speeds, told)
+    told_speed = speeds if told_speed is None else jnp.asarray(_padded(told_speed, n, len(keys)), float)
+    state, memory = _begun(envs, policy, starts, keys, speeds, told_speed)
     go_on = _rollout_of(envs, policy)
     rows: list[Any] = []
     ends = np.asarray(state.steps_n if steps_n is None else jnp.minimum(state.steps_n, steps_n)) + 1
@@ -341,13 +343,13 @@ def _padded(x: Any, n: int, width: int) -> np.ndarray:
 
 
 def _begun(
-    envs: Environments, policy: Policy, starts: Start, keys: Sequence[Array], speeds: Array, told: Array
+    envs: Environments, policy: Policy, starts: Start, keys: Sequence[Array], speeds: Array, told_speed: Array
 ) -> tuple[State, Any]:
     """States before the reset, and the policy's memories of what the host sees after it."""
     from jaxeval.sim.mujoco.environment import seen as seen_on_host
 
-    state = jax.vmap(envs.before)(starts, speeds, told)
-    first = seen_on_host(envs._host, envs._host.reset(keys, np.asarray(speeds, float), np.asarray(told, float)))
+    state = jax.vmap(envs.before)(starts, speeds, told_speed)
+    first = seen_on_host(envs._host, envs._host.reset(keys, np.asarray(speeds, float), np.asarray(told_speed, float)))
     if policy.host:
         plans = [policy.init(first.of(i), key) for i, key in enumerate(keys)]
         return state, jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *plans)

@@ -184,11 +184,11 @@ def _open_gl(model: mujoco.MjModel) -> tuple[Any, Any]:
     """A current OpenGL context without a window, of the kind that MUJOCO_GL says, else the usual one, and MuJoCo's."""
     import mujoco
 
-    kind, told = _kind(), model.vis.global_
+    kind, view = _kind(), model.vis.global_
     try:
         if kind not in ("egl", "osmesa", "glfw", "cgl"):
             raise ValueError("it is none of egl, osmesa, glfw, cgl (macOS)")
-        gl = import_module(f"mujoco.{kind}").GLContext(told.offwidth, told.offheight)
+        gl = import_module(f"mujoco.{kind}").GLContext(view.offwidth, view.offheight)
         gl.make_current()
         return gl, mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
     except Exception as error:  # they fail in many ways where a library or a display is missing

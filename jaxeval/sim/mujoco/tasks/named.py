@@ -75,19 +75,19 @@ def task_from_dict(data: Any, *, where: str = "task spec") -> Task:
     if spec.stages is None or spec.stages.friction is None:
         key = "stages" if spec.stages is None else "stages.friction"
         raise fail(key, "missing", "a value: the scene takes it from there")
-    told = data.get("mujoco")
-    table(told, "mujoco", NEEDED, OPTIONAL, fail)
+    described = data.get("mujoco")
+    table(described, "mujoco", NEEDED, OPTIONAL, fail)
     schedule = _schedule(data["stages"]["phases"], fail)
-    path = _named(told["path"], "mujoco.path", fail)
+    path = _named(described["path"], "mujoco.path", fail)
     if strange := [name for name in path if name not in schedule.names]:
         raise fail("mujoco.path", strange[0], f"phases among {', '.join(schedule.names)}")
-    boxes = tuple(_box(spec, name, raw, fail) for name, raw in _named(told["boxes"], "mujoco.boxes", fail).items())
+    boxes = tuple(_box(spec, name, raw, fail) for name, raw in _named(described["boxes"], "mujoco.boxes", fail).items())
     if "table" not in [box.name for box in boxes]:
         raise fail("mujoco.boxes.table", "missing", "a box")
-    optional = {key: number(told[key], f"mujoco.{key}", fail, least=0.0) for key in OPTIONAL if key in told}
+    optional = {key: number(described[key], f"mujoco.{key}", fail, least=0.0) for key in OPTIONAL if key in described}
     jitter = {"jitter_m": optional.pop("jitter_m")} if "jitter_m" in optional else {}
-    mass = number(told["mass_kg"], "mujoco.mass_kg", fail, least=1e-6)
-    start = _pose(told["start"], "mujoco.start", fail)
+    mass = number(described["mass_kg"], "mujoco.mass_kg", fail, least=1e-6)
+    start = _pose(described["start"], "mujoco.start", fail)
     return Task(
         name=spec.name,
         schedule=schedule,
@@ -95,7 +95,7 @@ def task_from_dict(data: Any, *, where: str = "task spec") -> Task:
         thing=Thing(spec.stages.object, _size(spec, spec.stages.object, fail), mass, start, **jitter),
         friction=spec.stages.friction,
         path={name: _pose(raw, f"mujoco.path.{name}", fail) for name, raw in path.items()},
-        retreat=np.array(numbers(told["retreat_m"], "mujoco.retreat_m", fail)),
+        retreat=np.array(numbers(described["retreat_m"], "mujoco.retreat_m", fail)),
         geometry=StageGeometry.of(spec),
         **optional,
     )
@@ -110,12 +110,12 @@ def _named(raw: Any, key: str, fail: Fail) -> Mapping[str, Any]:
 
 def _schedule(raw: Any, fail: Fail) -> Schedule:
     phases: list[Phase] = []
-    for name, told in _named(raw, "stages.phases", fail).items():
+    for name, described in _named(raw, "stages.phases", fail).items():
         key = f"stages.phases.{name}"
-        table(told, key, ("seconds",), ("scaled",), fail)
-        if not isinstance(scaled := told.get("scaled", False), bool):
+        table(described, key, ("seconds",), ("scaled",), fail)
+        if not isinstance(scaled := described.get("scaled", False), bool):
             raise fail(f"{key}.scaled", scaled, "true or false")
-        phases.append(Phase(name, number(told["seconds"], f"{key}.seconds", fail, least=1e-3), scaled))
+        phases.append(Phase(name, number(described["seconds"], f"{key}.seconds", fail, least=1e-3), scaled))
     return Schedule(tuple(phases))
 
 
