@@ -131,7 +131,7 @@ def postures(
 
 def candidate(embodiment: Embodiment, task: Task, opening: float, **told: float) -> Embodiment:
     """The embodiment with that grasp; for ParcelStow, also open and waiting over the parcel by default."""
-    model = embodiment.spec().compile()
+    model = embodiment.mjspec().compile()
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     palm, site = data.body("right_hand"), data.site(embodiment.tcp)

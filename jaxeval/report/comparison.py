@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxeval.report import comparison_figures as F
-from jaxeval.report import comparison_parts as P
+from jaxeval.report import comparison_figures, comparison_parts
 from jaxeval.report.html import Picture, Pictures
 from jaxeval.report.tables import Column, Row, plain_text
 
@@ -18,7 +17,7 @@ REST, SUCCEEDED = "other", "success"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(P.Compared):
+class Comparison(comparison_parts.Compared):
     """How often policy a succeeds beside each of ``bs``.
 
     ``success``: which success is counted; ``decreases``: from the nominal level of ``by`` to the last; ``stages`` and
@@ -37,7 +36,7 @@ def write_comparison(comparison: Comparison, out: str | Path) -> Path:
     InputError where nothing can be written there.
     """
     c = comparison
-    return P.write_cells(
+    return comparison_parts.write_cells(
         c,
         Path(out),
         "comparison.html.j2",
@@ -63,17 +62,23 @@ def printed_columns(comparison: Comparison) -> list[Column]:
         Column("p"),
         Column("p_adjusted", "p corrected"),
     )
-    return P.printed_columns(comparison, columns)
+    return comparison_parts.printed_columns(comparison, columns)
 
 
 def printed(comparison: Comparison) -> str:
     """What a terminal shows: the table, decreases and pooled differences, and what must be known of the cells."""
     c = comparison
     parts = [plain_text(_printed(c), printed_columns(c))]
-    parts += [P.lines(f"decreases by {c.by}, points [interval]", [_decrease(c, row) for row in c.decreases])]
-    parts += [P.lines("pooled, a - b in points [interval]", [_pooled(row) for row in c.pooled])]
-    lines = [*P.unpaired(c), *P.first_of_each(P.remarks(c)), *P.first_of_each([("", line) for line in _beside(c)])]
-    parts += [P.lines("remarks", lines)]
+    parts += [
+        comparison_parts.lines(f"decreases by {c.by}, points [interval]", [_decrease(c, row) for row in c.decreases])
+    ]
+    parts += [comparison_parts.lines("pooled, a - b in points [interval]", [_pooled(row) for row in c.pooled])]
+    lines = [
+        *comparison_parts.unpaired(c),
+        *comparison_parts.first_of_each(comparison_parts.remarks(c)),
+        *comparison_parts.first_of_each([("", line) for line in _beside(c)]),
+    ]
+    parts += [comparison_parts.lines("remarks", lines)]
     return "\n\n".join(part.rstrip("\n") for part in parts if part)
 
 
@@ -81,12 +86,12 @@ def _decrease(c: Comparison, row: Row) -> str:
     """How much two policies lose, in a line."""
     losses = ", ".join(f"{row[s]} loses {100 * row[f'{s}_decrease']:.1f}" for s in "ab")
     more = f"{row['b']} by {points(row['difference'], row['low'], row['high'])} more"
-    return f"{P.place_of(c, row)}: {losses}; {more}{P.how(row)}: {row['verdict']}"
+    return f"{comparison_parts.place_of(c, row)}: {losses}; {more}{comparison_parts.how(row)}: {row['verdict']}"
 
 
 def _pooled(row: Row) -> str:
     """One pooled difference, in a line."""
-    return P.pooled_line(row, points(row["difference"], row["low"], row["high"]))
+    return comparison_parts.pooled_line(row, points(row["difference"], row["low"], row["high"]))
 
 
 def _printed(comparison: Comparison) -> list[dict[str, Any]]:
@@ -141,7 +146,7 @@ def points(value: float, low: float, high: float) -> str:
 
 
 def _caption(c: Comparison) -> str:
-    level = P.level(c)
+    level = comparison_parts.level(c)
     seeds = any(map(_over_seeds, c.cells))
     over = "; where several training seeds ran, intervals over seeds and starts and no p" if seeds else ""
     return (
@@ -169,27 +174,33 @@ def _figures(c: Comparison, page: Pictures) -> dict[str, Picture | None]:
     policies = list(dict.fromkeys([c.a, *c.bs]))
     if c.by and len({row[c.by] for row in c.cells}) > 1:
         by, margin = c.by, c.settings["margin"]
-        curves, differences = P.curves(c, by, _side)
+        curves, differences = comparison_parts.curves(c, by, _side)
         out["success"] = page.add(
-            "success", f"Success by {by}, a panel a task", lambda: F.success_figure(curves, by, policies)
+            "success",
+            f"Success by {by}, a panel a task",
+            lambda: comparison_figures.success_figure(curves, by, policies),
         )
         out["difference"] = page.add(
             "difference",
             f"{c.a} minus each other policy by {by}, in points",
-            lambda: F.difference_figure(differences, by, policies, margin=margin),
+            lambda: comparison_figures.difference_figure(differences, by, policies, margin=margin),
         )
     paired = sorted((r for r in c.cells if r["pairing"] == "paired"), key=lambda r: -abs(r["difference"]))
     largest = {(r["task"], r["b"]): r for r in reversed(paired)}  # of each task and b
-    if drawn := [(P.where(c, r), r) for r in paired if any(r is x for x in largest.values())][:PAIRS_N]:
-        out["pairs"] = page.add("pairs", "Matched outcomes of the largest differences", lambda: F.pairs_figure(drawn))
+    if drawn := [(comparison_parts.where(c, r), r) for r in paired if any(r is x for x in largest.values())][:PAIRS_N]:
+        out["pairs"] = page.add(
+            "pairs", "Matched outcomes of the largest differences", lambda: comparison_figures.pairs_figure(drawn)
+        )
     if stages := _stage_panels(c):
         names = list(dict.fromkeys(r["stage"] for r in c.stages))
         out["stages"] = page.add(
-            "stages", "Runs that reached each stage", lambda: F.stages_figure(stages, names, policies)
+            "stages", "Runs that reached each stage", lambda: comparison_figures.stages_figure(stages, names, policies)
         )
     if c.causes:
         panels, causes, levels = _cause_panels(c)
-        out["causes"] = page.add("causes", "How runs ended", lambda: F.causes_figure(panels, causes, c.by, levels))
+        out["causes"] = page.add(
+            "causes", "How runs ended", lambda: comparison_figures.causes_figure(panels, causes, c.by, levels)
+        )
     return out
 
 
@@ -208,7 +219,7 @@ def _stage_panels(c: Comparison) -> list[tuple[str, list[tuple[str, list[dict[st
     for place in places:
         here = [r for r in c.stages if tuple(r[k] for k in keys) == place]
         policies = [p for p in dict.fromkeys([c.a, *c.bs]) if any(r["policy"] == p for r in here)]
-        out.append((P.where(c, here[0]), [(p, [r for r in here if r["policy"] == p]) for p in policies]))
+        out.append((comparison_parts.where(c, here[0]), [(p, [r for r in here if r["policy"] == p]) for p in policies]))
     return out
 
 
@@ -216,15 +227,17 @@ def _cause_panels(c: Comparison) -> tuple[list[tuple[str, list[dict[str, Any]]]]
     """(policy, rows) of the first task with causes; the causes: success, the most frequent, the rest; the levels."""
     some = [r for r in c.causes if r["cause"] not in (SUCCEEDED, "unknown")] or c.causes
     task = some[0]["task"]
-    rows = [r for r in c.causes if r["task"] == task and P.in_plane(c, r)]
+    rows = [r for r in c.causes if r["task"] == task and comparison_parts.in_plane(c, r)]
     total: dict[str, int] = {}
     for r in rows:
         total[r["cause"]] = total.get(r["cause"], 0) + r["k"]
     frequent = sorted((k for k in total if k != SUCCEEDED), key=lambda k: -total[k])[:CAUSES_N]
     rows = [r if r["cause"] in (SUCCEEDED, *frequent) else {**r, "cause": REST} for r in rows]
     causes = [SUCCEEDED, *frequent, *([REST] if any(r["cause"] == REST for r in rows) else [])]
-    levels = sorted({r[c.by] for r in rows}, key=P.number_first) if c.by else ["all"]
-    policies = [p for p in dict.fromkeys([c.a, *c.bs]) if any(r["policy"] == p for r in rows)][: P.PANELS_N]
+    levels = sorted({r[c.by] for r in rows}, key=comparison_parts.number_first) if c.by else ["all"]
+    policies = [p for p in dict.fromkeys([c.a, *c.bs]) if any(r["policy"] == p for r in rows)][
+        : comparison_parts.PANELS_N
+    ]
     ending = "" if task is None else f", {task}"
     return [(p + ending, [r for r in rows if r["policy"] == p]) for p in policies], causes, levels
 
@@ -237,7 +250,7 @@ def _context(c: Comparison) -> dict[str, Any]:
     rows = [row | _in_words(row) for row in c.cells]
     return {
         "rows": rows,
-        "numbers": P.verdicts(c, "better"),
+        "numbers": comparison_parts.verdicts(c, "better"),
         "has_seeds": any(r["seeds_text"] for r in rows),
         "unpaired_tests": _unpaired_tests(c),
         "beside": _beside(c),
@@ -257,5 +270,5 @@ def _beside(c: Comparison) -> list[str]:
             for side in ("a", "b")
             if row[f"{side}_{other}_k"] not in (None, row[f"{side}_k"])
         ]
-        out += [f"{P.where(c, row)}: {'; '.join(lines)}"] if lines else []
+        out += [f"{comparison_parts.where(c, row)}: {'; '.join(lines)}"] if lines else []
     return list(dict.fromkeys(out))

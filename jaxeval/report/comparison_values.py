@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.records.columns import Direction
-from jaxeval.report import comparison_parts as P
-from jaxeval.report import comparison_values_figures as F
+from jaxeval.report import comparison_parts, comparison_values_figures
 from jaxeval.report.html import Picture, Pictures
 from jaxeval.report.tables import Column, Row, plain_text, shown
 
@@ -31,7 +30,7 @@ class Samples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValueComparison(P.Compared):
+class ValueComparison(comparison_parts.Compared):
     """Policy a beside each of ``bs`` by the numbers in column ``value``.
 
     ``samples``: those of each cell, in the order of ``cells``; ``changes``: from the nominal level of ``by`` to the
@@ -52,7 +51,7 @@ def write_value_comparison(comparison: ValueComparison, out: str | Path) -> Path
     InputError where nothing can be written there.
     """
     c = comparison
-    return P.write_cells(
+    return comparison_parts.write_cells(
         c,
         Path(out),
         "comparison_values.html.j2",
@@ -110,7 +109,7 @@ def printed_columns(comparison: ValueComparison) -> list[Column]:
         Column("p_corrected", "p corrected"),
         Column("rank_p", "rank p"),
     )
-    return P.printed_columns(comparison, columns)
+    return comparison_parts.printed_columns(comparison, columns)
 
 
 def printed(comparison: ValueComparison) -> str:
@@ -118,9 +117,13 @@ def printed(comparison: ValueComparison) -> str:
     c = comparison
     head = f"{_named(c)}: {DIRECTIONS[c.direction]}"
     parts = [f"{head}\n{plain_text(_printed(c), printed_columns(c))}"]
-    parts += [P.lines(f"changes by {c.by}, a - b [interval]", [_change(c, row) for row in c.changes])]
-    parts += [P.lines("pooled, a - b [interval]", [_pooled(row) for row in c.pooled])]
-    parts += [P.lines("remarks", [*P.unpaired(c), *P.first_of_each(P.remarks(c))])]
+    parts += [comparison_parts.lines(f"changes by {c.by}, a - b [interval]", [_change(c, row) for row in c.changes])]
+    parts += [comparison_parts.lines("pooled, a - b [interval]", [_pooled(row) for row in c.pooled])]
+    parts += [
+        comparison_parts.lines(
+            "remarks", [*comparison_parts.unpaired(c), *comparison_parts.first_of_each(comparison_parts.remarks(c))]
+        )
+    ]
     return "\n\n".join(part.rstrip("\n") for part in parts if part)
 
 
@@ -133,12 +136,12 @@ def _change(c: ValueComparison, row: Row) -> str:
     """How two policies' means change, in a line."""
     means = ", ".join(f"{row[s]} {shown(row[f'{s}_from'])} to {shown(row[f'{s}_to'])}" for s in "ab")
     more = f"a - b by {with_interval(row['difference'], row['low'], row['high'], signed=True)}"
-    return f"{P.place_of(c, row)}: {means}; {more}{P.how(row)}: {row['verdict']}"
+    return f"{comparison_parts.place_of(c, row)}: {means}; {more}{comparison_parts.how(row)}: {row['verdict']}"
 
 
 def _pooled(row: Row) -> str:
     """One pooled difference, in a line."""
-    return P.pooled_line(row, with_interval(row["difference"], row["low"], row["high"], signed=True))
+    return comparison_parts.pooled_line(row, with_interval(row["difference"], row["low"], row["high"], signed=True))
 
 
 def _printed(c: ValueComparison) -> list[dict[str, Any]]:
@@ -192,7 +195,7 @@ def _bracket(words: str) -> str:
 
 
 def _caption(c: ValueComparison) -> str:
-    level = P.level(c)
+    level = comparison_parts.level(c)
     seeds = any(row.get("seeds_p") is not None for row in c.cells)
     over = "; where several training seeds ran, intervals and p over seeds and starts" if seeds else ""
     return (
@@ -212,33 +215,37 @@ def _figures(c: ValueComparison, page: Pictures) -> dict[str, Picture | None]:
     policies = list(dict.fromkeys([c.a, *c.bs]))
     if c.by and len({row[c.by] for row in c.cells}) > 1:
         by = c.by
-        means, differences = P.curves(c, by, _side)
+        means, differences = comparison_parts.curves(c, by, _side)
         out["values"] = page.add(
             "values",
             f"Mean of {c.value} by {by}, a panel a task",
-            lambda: F.means_figure(means, by, policies, _named(c)),
+            lambda: comparison_values_figures.means_figure(means, by, policies, _named(c)),
         )
         out["difference"] = page.add(
             "difference",
             f"{c.a} minus each other policy by {by}",
-            lambda: F.differences_figure(differences, by, policies, _named(c), margin=c.settings["margin"]),
+            lambda: comparison_values_figures.differences_figure(
+                differences, by, policies, _named(c), margin=c.settings["margin"]
+            ),
         )
     if drawn := _drawn(c):
         out["samples"] = page.add(
             "samples",
             f"{c.value} of every start or run, of the largest effects",
-            lambda: F.samples_figure(drawn, policies, _named(c), margin=c.settings["margin"]),
+            lambda: comparison_values_figures.samples_figure(drawn, policies, _named(c), margin=c.settings["margin"]),
         )
     return out
 
 
 def _drawn(c: ValueComparison) -> list[tuple[str, Row, Samples]]:
     """Cells whose numbers are drawn: the largest effect of each task and policy, then the next largest."""
-    every = [(P.where(c, r), r, s) for r, s in zip(c.cells, c.samples, strict=True) if len(s.a) and len(s.b)]
+    every = [
+        (comparison_parts.where(c, r), r, s) for r, s in zip(c.cells, c.samples, strict=True) if len(s.a) and len(s.b)
+    ]
     every = sorted(every, key=lambda d: -abs(d[1]["effect"] or 0))
     first = {(r["task"], r["b"]): k for k, (_, r, _) in reversed(list(enumerate(every)))}
     order = sorted(range(len(every)), key=lambda k: (k not in first.values(), k))
-    return [every[k] for k in order[: max(LEAST_N, min(len(first), P.PANELS_N))]]
+    return [every[k] for k in order[: max(LEAST_N, min(len(first), comparison_parts.PANELS_N))]]
 
 
 def _side(row: Row, side: str) -> dict[str, Any]:
@@ -257,7 +264,7 @@ def _context(c: ValueComparison) -> dict[str, Any]:
     margin = c.settings["margin"]
     return {
         "rows": rows,
-        "numbers": P.verdicts(c, "better" if c.direction else "higher"),
+        "numbers": comparison_parts.verdicts(c, "better" if c.direction else "higher"),
         "has_seeds": any(r["seeds_text"] for r in rows),
         "named": _named(c),
         "direction": DIRECTIONS[c.direction],

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from jaxeval.io.files import replacing
-from jaxeval.report import figures as F
+from jaxeval.report import figures
 
 ALL = "all"
 LINES_N = 16
@@ -47,7 +47,7 @@ def _by_speed(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> list[d
 
 def curve(rows: Sequence[Mapping[str, Any]], setting: str, value: str) -> Figure:
     """Mean and 95 % interval along one setting, a line a group; words instead of numbers stand side by side."""
-    figure = F.new_figure(3.6)
+    figure = figures.new_figure(3.6)
     ax = figure.subplots()
     levels = _levels(rows, setting)
     numeric = all(isinstance(x, int | float) for x in levels)
@@ -65,7 +65,7 @@ def curve(rows: Sequence[Mapping[str, Any]], setting: str, value: str) -> Figure
         low, high = (
             np.array([row["mean"] if row[key] is None else row[key] for row in mine]) for key in ("low", "high")
         )
-        colour = F.OKABE_ITO[k % len(F.OKABE_ITO)]
+        colour = figures.OKABE_ITO[k % len(figures.OKABE_ITO)]
         style = "-" if numeric else "none"
         ax.errorbar(x, y, [y - low, high - y], color=colour, linestyle=style, marker="o", capsize=3, label=group)
     if not numeric:
@@ -75,14 +75,14 @@ def curve(rows: Sequence[Mapping[str, Any]], setting: str, value: str) -> Figure
     if len(groups) > 1:
         left_out = f"{len(groups)} of {len(every)} groups" if len(every) > len(groups) else None
         ax.legend(title=left_out, frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    ax.grid(axis="y", color=F.FAINT, linewidth=0.6, alpha=0.5)
-    F.plain(ax)
+    ax.grid(axis="y", color=figures.FAINT, linewidth=0.6, alpha=0.5)
+    figures.plain(ax)
     return figure
 
 
 def heat_map(rows: Sequence[Mapping[str, Any]], across: str, up: str, value: str) -> Figure:
     """Mean over all episodes for each pair of values of two settings; a cell without a run stays empty."""
-    figure = F.new_figure(3.6)
+    figure = figures.new_figure(3.6)
     ax = figure.subplots()
     of = [row for row in rows if row["group"] == ALL and row["mean"] is not None]
     x, y = _levels(of, across), _levels(of, up)

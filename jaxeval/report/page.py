@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.errors import InputError
-from jaxeval.report import summary as S
+from jaxeval.report import summary
 from jaxeval.report.html import Pictures, write_page
 from jaxeval.report.scored import SCORES, Scored, read_scored
 from jaxeval.report.section import TABLE_N, Context, Part
@@ -53,9 +53,9 @@ def write_report(scores_dir: Path, reference: Reference | None, *, about: dict[s
         remarks=context.remarks,
         columns=(columns := [column for part in parts for column in part.columns]),
         rows=[_row(scored, i, [column.of(i) for column in columns]) for i in order[:TABLE_N].tolist()],
-        skipped=S.skipped(scored, about) + context.skipped,
-        versions=S.versions(),
-        provenance=S.provenance(scored, about),
+        skipped=summary.skipped(scored, about) + context.skipped,
+        versions=summary.versions(),
+        provenance=summary.provenance(scored, about),
     )
     pictures.remove_others(FIGURES)
     return path

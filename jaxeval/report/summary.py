@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxeval.metrics import geometric as G
+from jaxeval.metrics import geometric
 from jaxeval.report.scored import Frames, Scored, natural
 from jaxeval.types import FINDINGS, Reference
 
@@ -152,21 +152,21 @@ class ConstraintMap:
     admissible_mm: tuple[float, float] | None
 
 
-def constraint_map(reference: Reference, params: G.GeometricParams) -> ConstraintMap:
+def constraint_map(reference: Reference, params: geometric.GeometricParams) -> ConstraintMap:
     """The constraint map of a reference under given thresholds; spreads are the demonstrations' own, not floored."""
-    found = jax.jit(G.constraints)(reference, params)
+    found = jax.jit(geometric.constraints)(reference, params)
     pinned, directions = np.asarray(found.pinned), np.asarray(found.directions, float)
     d = np.asarray(reference.deviations, float)[np.asarray(reference.demo_valid)]
     along = np.einsum("kjla,jlai->kjli", d, directions)
     spread = np.sqrt((along**2).sum(axis=0) / max(len(d) - 1, 1))
     median = np.ma.median(np.ma.array(spread, mask=~pinned), axis=-1)
-    sigma = np.asarray(found.sigma_m, float)[pinned] * 1e3 * float(G.admissible_radius(reference, params))
+    sigma = np.asarray(found.sigma_m, float)[pinned] * 1e3 * float(geometric.admissible_radius(reference, params))
     return ConstraintMap(
         pinned.sum(axis=-1), 1e3 * np.ma.filled(median, np.nan), (sigma.min(), sigma.max()) if sigma.size else None
     )
 
 
-def parameters(params: G.GeometricParams) -> list[tuple[str, str, str]]:
+def parameters(params: geometric.GeometricParams) -> list[tuple[str, str, str]]:
     """(symbol, value, meaning) of every parameter that had a say."""
     out = [
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxeval.metrics import geometric as G
+from jaxeval.metrics import geometric
 from jaxeval.types import Pair, Reference
 
 AXES = "xyz"
@@ -63,10 +63,10 @@ def axis_words(unit: np.ndarray, *, of: str = "") -> str:
 
 def gate_words(reference: Reference, code: int, index: int) -> str:
     """Why the terminal gate closed, in words; empty when it is open."""
-    if code == G.GATE_OPEN:
+    if code == geometric.GATE_OPEN:
         return ""
-    if code == G.GATE_SUB_TASK:
+    if code == geometric.GATE_SUB_TASK:
         return f"sub-task '{reference.spec.sub_tasks[index].name}' is never reached"
-    if code == G.GATE_TERMINAL:
+    if code == geometric.GATE_TERMINAL:
         return f"final position of {reference.pairs[index // 6].name} is off"
     return "the episode's success flag is False"

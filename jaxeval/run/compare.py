@@ -15,8 +15,7 @@ from jaxeval.io.records.objects import records_of
 from jaxeval.report.comparison import Comparison
 from jaxeval.report.comparison_parts import BETWEEN
 from jaxeval.report.comparison_values import ValueComparison
-from jaxeval.run import compare_estimates as E
-from jaxeval.run import compare_seeds
+from jaxeval.run import compare_estimates, compare_seeds
 from jaxeval.run.compare_cells import (
     Cell,
     Runs,
@@ -64,7 +63,11 @@ class Settings:
         for name, good, expected in (
             ("level", 0 < self.level < 1, "a number between 0 and 1, such as 0.95"),
             ("margin", self.margin is None or 0 < self.margin < most, a_margin),
-            ("correction", self.correction in E.CORRECTIONS, " or ".join(E.CORRECTIONS)),
+            (
+                "correction",
+                self.correction in compare_estimates.CORRECTIONS,
+                " or ".join(compare_estimates.CORRECTIONS),
+            ),
             ("resamples_n", self.resamples_n >= 100, "at least 100"),
         ):
             if not good:
@@ -191,15 +194,15 @@ def _rows(cells: Sequence[Cell], success: str, pairing: str, settings: Settings)
     """A row a cell: who, how many of how many, the difference, the tests, the verdict."""
     s, other = settings, next(name for name in SUCCESS if name != success)
     rates = {
-        side: E.rates([r.k for r in runs], [len(r.rows) for r in runs], s.level)
+        side: compare_estimates.rates([r.k for r in runs], [len(r.rows) for r in runs], s.level)
         for side in ("a", "b")
         if (runs := [getattr(c, side) for c in cells])
     }
     compared = _compared(cells, s)
     p = [next((row[k] for k in ("p", "seeds_p") if row.get(k) is not None), math.nan) for row in compared]
     same = [math.nan if row["equivalence_p"] is None else row["equivalence_p"] for row in compared]
-    p_adjusted, same_adjusted = (E.adjusted(values, s.correction) for values in (p, same))
-    multiplier = E.multiplier(p_adjusted, s.correction, 1 - s.level)
+    p_adjusted, same_adjusted = (compare_estimates.adjusted(values, s.correction) for values in (p, same))
+    multiplier = compare_estimates.multiplier(p_adjusted, s.correction, 1 - s.level)
     out = []
     for k, cell in enumerate(cells):
         row: dict[str, Any] = {"task": cell.task, **cell.at, "a": cell.a.policy, "b": cell.b.policy, "success": success}
@@ -222,7 +225,9 @@ def _rows(cells: Sequence[Cell], success: str, pairing: str, settings: Settings)
 def _compared(cells: Sequence[Cell], settings: Settings) -> list[dict[str, Any]]:
     """Difference and tests of every cell: in pairs where it has any, else as of runs that share no start."""
     s = settings
-    pairs = E.paired_cells(cells, level=s.level, margin=s.rate_margin, resamples_n=s.resamples_n, seed=s.seed)
+    pairs = compare_estimates.paired_cells(
+        cells, level=s.level, margin=s.rate_margin, resamples_n=s.resamples_n, seed=s.seed
+    )
     out: list[dict[str, Any]] = []
     for k, cell in enumerate(cells):
         estimate, boot, counts = _at(pairs.difference, k), _at(pairs.bootstrap, k), cell.counts
@@ -234,7 +239,7 @@ def _compared(cells: Sequence[Cell], settings: Settings) -> list[dict[str, Any]]
             "equivalence_p": float(pairs.equivalent.p[k]), "status": Status.of(estimate.status).value,
         })  # fmt: skip
     if apart := [k for k, c in enumerate(cells) if not c.paired]:
-        newcombe, tests = E.unpaired_cells([cells[k] for k in apart], s.level)
+        newcombe, tests = compare_estimates.unpaired_cells([cells[k] for k in apart], s.level)
         for i, k in enumerate(apart):
             estimate = _at(newcombe, i)
             out[k] = {
@@ -320,8 +325,8 @@ def _verdict(row: Mapping[str, Any], cell: Cell, settings: Settings, multiplier:
         return {"verdict": f"not distinguishable: no discordant pairs in {row['pairs_n']}"}
     if row["difference"] == 0:
         return {"verdict": "not distinguishable: no difference was seen"}
-    more, what = E.more_needed(row, power=POWER, level=settings.level, multiplier=multiplier)
-    return E.not_distinguishable(more, what)
+    more, what = compare_estimates.more_needed(row, power=POWER, level=settings.level, multiplier=multiplier)
+    return compare_estimates.not_distinguishable(more, what)
 
 
 # ------------------------------------------------------------------------------------------------ over several cells
@@ -334,7 +339,7 @@ def _pooled(cells: Sequence[Cell], settings: Settings) -> Iterator[dict[str, Any
             wide = compare_seeds.varied(compare_seeds.pooled_strata(used))
             value, (low, high), how = wide.value, wide.interval(settings.level), "over seeds and starts (t)"
         else:
-            found, how = E.pooled(used, settings.level)
+            found, how = compare_estimates.pooled(used, settings.level)
             value, low, high = map(float, found[:3])
         a, b = about["a"], about["b"]
         yield about | {
@@ -351,7 +356,7 @@ def _decreases(cells: Sequence[Cell], by: str, ends: tuple[Any, Any], settings: 
             wide = compare_seeds.varied(compare_seeds.change_strata(c0, c1))
             value, (low, high), p = wide.value, wide.interval(settings.level, 2.0), math.nan
         else:
-            estimate, p = E.change(c0, c1, settings.level)
+            estimate, p = compare_estimates.change(c0, c1, settings.level)
             value, low, high = map(float, estimate[:3])
         lost = {side: _rate(getattr(c0, side)) - _rate(getattr(c1, side)) for side in ("a", "b")}
         row = {"task": c0.task, **{k: v for k, v in c0.at.items() if k != by}, "a": c0.a.policy, "b": c0.b.policy,
@@ -394,7 +399,7 @@ def _stages(runs: Sequence[tuple[Cell, Runs]], stages: Sequence[str], level: flo
             if known:
                 out.append({"policy": mine.policy, "task": cell.task, **cell.at, "stage": stage, "k": sum(known),
                             "n": len(known), "unknown_n": len(mine.kept) - len(known)})  # fmt: skip
-    estimates = E.rates([r["k"] for r in out], [r["n"] for r in out], level) if out else None
+    estimates = compare_estimates.rates([r["k"] for r in out], [r["n"] for r in out], level) if out else None
     for k, row in enumerate(out):
         assert estimates is not None
         row |= {"rate": float(estimates.value[k]), "low": float(estimates.low[k]), "high": float(estimates.high[k])}

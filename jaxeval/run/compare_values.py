@@ -16,9 +16,7 @@ from jaxeval.io.records.records import SUCCESS, Records, _number
 from jaxeval.io.tables import NAMES
 from jaxeval.report.comparison_parts import BETWEEN
 from jaxeval.report.comparison_values import Samples, ValueComparison, amount
-from jaxeval.run import compare_estimates as E
-from jaxeval.run import compare_seeds
-from jaxeval.run import compare_values_estimates as V
+from jaxeval.run import compare_estimates, compare_seeds, compare_values_estimates
 from jaxeval.run.compare_cells import Cell, Runs, cells_of, conditions_of, first_and_last, strata
 from jaxeval.stats.exact_host import fisher
 
@@ -188,14 +186,16 @@ def _of_values(notes: Sequence[str]) -> list[str]:
 def _rows(cells: Sequence[Cell], judged: Judged, pairing: str, settings: Any) -> list[dict[str, Any]]:
     """A row a cell: who, their values, the difference, the tests, the verdict."""
     s = settings
-    compared = V.compared(cells, level=s.level, margin=s.margin, resamples_n=s.resamples_n, seed=s.seed)
+    compared = compare_values_estimates.compared(
+        cells, level=s.level, margin=s.margin, resamples_n=s.resamples_n, seed=s.seed
+    )
     p = _adjusted(
         [next((r[k] for k in ("p", "seeds_p") if r.get(k) is not None), None) for r in compared], s.correction
     )
     ranks = _adjusted([r["rank_p"] for r in compared], s.correction)
     same = _adjusted([r["equivalence_p"] for r in compared], s.correction)
     known = np.array([math.nan if x is None else x for x in p])
-    multiplier = E.multiplier(known, s.correction, 1 - s.level)
+    multiplier = compare_estimates.multiplier(known, s.correction, 1 - s.level)
     out = []
     for k, cell in enumerate(cells):
         row: dict[str, Any] = {
@@ -211,7 +211,7 @@ def _rows(cells: Sequence[Cell], judged: Judged, pairing: str, settings: Any) ->
 
 def _adjusted(p: Sequence[float | None], correction: str) -> list[float | None]:
     """p corrected over all that are known."""
-    corrected = E.adjusted([math.nan if x is None else x for x in p], correction)
+    corrected = compare_estimates.adjusted([math.nan if x is None else x for x in p], correction)
     return [None if math.isnan(x) else float(x) for x in corrected]
 
 
@@ -236,8 +236,8 @@ def _verdict(row: Mapping[str, Any], cell: Cell, judged: Judged, multiplier: flo
         return {"verdict": f"not distinguishable: {row['wanting']} ({row['seeds_n']} seeds)"}
     if row["difference"] == 0:
         return {"verdict": "not distinguishable: no difference was seen"}
-    more, what = V.more_needed(row, power=POWER, level=judged.level, multiplier=multiplier)
-    return E.not_distinguishable(more, what)
+    more, what = compare_values_estimates.more_needed(row, power=POWER, level=judged.level, multiplier=multiplier)
+    return compare_estimates.not_distinguishable(more, what)
 
 
 def _remarks(row: Mapping[str, Any], cell: Cell, pairing: str, judged: Judged) -> Iterator[str]:
@@ -280,8 +280,8 @@ def _conditional(cell: Cell, value: str) -> Iterator[str]:
 
 def _samples(cell: Cell) -> Samples:
     """The numbers behind a row."""
-    d = V.differences_of(cell) if cell.paired else None
-    return Samples(V.values_of(cell.a), V.values_of(cell.b), d)
+    d = compare_values_estimates.differences_of(cell) if cell.paired else None
+    return Samples(compare_values_estimates.values_of(cell.a), compare_values_estimates.values_of(cell.b), d)
 
 
 # ------------------------------------------------------------------------------------------------ over several cells
@@ -326,4 +326,4 @@ def _change(first: Cell, last: Cell, by: str, judged: Judged) -> dict[str, Any]:
 
 
 def _mean(runs: Runs) -> float:
-    return float(V.values_of(runs).mean())
+    return float(compare_values_estimates.values_of(runs).mean())

@@ -17,7 +17,7 @@ import numpy as np
 from jaxeval import align, se3
 from jaxeval.io.errors import InputError
 from jaxeval.io.source import Source
-from jaxeval.metrics import geometric as G
+from jaxeval.metrics import geometric
 from jaxeval.metrics.geometric import fit_reference
 from jaxeval.metrics.visibility import seen_enough
 from jaxeval.segment.roles import infer_roles, interaction_pairs, suggest_symmetries
@@ -241,7 +241,7 @@ def commit() -> str | None:
 def table(made: Fit) -> str:
     """Pinned directions of every relation by sub-task, as text."""
     reference = made.reference
-    pinned = np.asarray(G.constraints(reference, G.GeometricParams()).pinned).sum(axis=-1)
+    pinned = np.asarray(geometric.constraints(reference, geometric.GeometricParams()).pinned).sum(axis=-1)
     by_sub_task = pinned.reshape(len(reference.pairs), len(reference.spec.sub_tasks), reference.bins_n)
     title, names = "pinned directions (least-most)", [s.name for s in reference.spec.sub_tasks]
     first = max(len(x) for x in (title, *(pair.name for pair in reference.pairs)))

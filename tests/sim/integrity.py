@@ -375,7 +375,7 @@ def altered(change: Callable[[mujoco.MjSpec], None], task: Task = PARCEL_STOW) -
 
     class Altered(Task):
         def spec(self, embodiment: Embodiment) -> mujoco.MjSpec:
-            spec = task.spec(embodiment)
+            spec = task.mjspec(embodiment)
             change(spec)
             return spec
 

@@ -26,7 +26,7 @@ def g1():
 
 @pytest.fixture(scope="module")
 def robot(g1):
-    return g1.spec().compile()
+    return g1.mjspec().compile()
 
 
 def at(model, qpos):
@@ -73,7 +73,7 @@ def test_inertia_without_the_hand_is_pinocchios(g1) -> None:
 
     The head left out of the lump that is the torso (1.04 kg, .45 m up) would take .2 kg m2 from the waist's entries.
     """
-    spec = g1.spec()
+    spec = g1.mjspec()
     for joint in [a.joint for a in g1.actuators if a.part == "hand"]:
         spec.delete(spec.actuator(joint))
     for equality in list(spec.equalities):
@@ -109,7 +109,7 @@ def test_last_phalanges_follow_their_fingers(g1, robot) -> None:
 
 def test_fingers_close(g1) -> None:
     """The closed hand's pads come nearer than the parcel is wide, the open hand's stand clear of it on both sides."""
-    model = g1.spec().compile()
+    model = g1.mjspec().compile()
     model.opt.timestep, model.opt.integrator = 1 / 200, mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     width = PARCEL_STOW.thing.size[1]
     data = at(model, g1.default)

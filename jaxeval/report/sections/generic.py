@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxeval.report import figures as F
-from jaxeval.report import summary as S
+from jaxeval.report import figures, summary
 from jaxeval.report.scored import About, Scored
 from jaxeval.report.section import Context, Part, template_of
 
@@ -28,12 +27,12 @@ KINDS = ("number", "count", "truth")
 def draw(scored: Scored, context: Context, *, name: str) -> Part:
     """Every column that a metric wants told in the section of that name."""
     columns = scored.of_section(name)
-    groups, left_out = S.lowest_groups(scored, np.full(scored.n, np.nan), TABLE_GROUPS_N)
+    groups, left_out = summary.lowest_groups(scored, np.full(scored.n, np.nan), TABLE_GROUPS_N)
     values = {column: scored.floats(column) for column, about in columns.items() if about.kind in KINDS}
     drawn = [n for n in values if columns[n].kind == "number" and _varies(values[n])]
     drawn = sorted(drawn, key=lambda n: columns[n].direction is None)[:DRAWN_N]  # those with a better side first
     if left_out:
-        context.skipped.append((f"Groups left out of the table of {name}", S.shortened(left_out)))
+        context.skipped.append((f"Groups left out of the table of {name}", summary.shortened(left_out)))
     picture = None
     if drawn:
         alt = f"Histograms by group of {', '.join(drawn)}"
@@ -84,7 +83,7 @@ def not_known(scored: Scored, columns: Mapping[str, About], good: Iterable[str] 
         if about.kind == "status":
             words = Counter(w for w in scored.values(name) if w is not None and w not in good)
             out += [f"{name}: {n} of {scored.n}: {sentence}" for sentence, n in words.most_common()]
-    return S.shortened(out)
+    return summary.shortened(out)
 
 
 def _varies(values: np.ndarray) -> bool:
@@ -97,7 +96,7 @@ def _histograms(scored: Scored, groups: list[int], values: dict[str, np.ndarray]
     shown = groups[:DRAWN_GROUPS_N]
     across = min(3, len(titles))
     down = -(-len(titles) // across)
-    figure = F.new_figure(down * (0.9 + 0.42 * len(shown)))
+    figure = figures.new_figure(down * (0.9 + 0.42 * len(shown)))
     axes = np.atleast_1d(figure.subplots(down, across, squeeze=False)).ravel()
     for ax, (name, title) in zip(axes, titles.items(), strict=False):
         x = values[name]
@@ -107,18 +106,18 @@ def _histograms(scored: Scored, groups: list[int], values: dict[str, np.ndarray]
             mine = x[(scored.group == g) & np.isfinite(x)]
             count, _ = np.histogram(mine, edges)
             height = 0.85 * count / max(count.max(initial=0), 1)
-            colour = F.OKABE_ITO[row % len(F.OKABE_ITO)]
+            colour = figures.OKABE_ITO[row % len(figures.OKABE_ITO)]
             base = len(shown) - 1 - row
             ax.stairs(base + height, edges, baseline=base, fill=True, color=colour, alpha=0.85)
             if len(mine):
-                ax.plot([mine.mean()] * 2, [base, base + 0.85], color=F.INK, linewidth=1.5)
-        labels = [F.label(scored.groups[g], 20) for g in reversed(shown)]
+                ax.plot([mine.mean()] * 2, [base, base + 0.85], color=figures.INK, linewidth=1.5)
+        labels = [figures.label(scored.groups[g], 20) for g in reversed(shown)]
         ax.set_yticks(np.arange(len(shown)) + 0.3, labels if ax.get_subplotspec().is_first_col() else [""] * len(shown))
         ax.set_ylim(-0.05, len(shown))
         ax.locator_params(axis="x", nbins=3)
-        F.plain(ax)
+        figures.plain(ax)
         ax.tick_params(axis="y", length=0)
-        ax.set_title(F.label(title, 40), loc="left", fontsize=10, color=F.INK)
+        ax.set_title(figures.label(title, 40), loc="left", fontsize=10, color=figures.INK)
     for ax in axes[len(titles) :]:
         ax.set_visible(False)
     return figure

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from jaxeval.io.errors import InputError
-from jaxeval.metrics import geometric as G
-from jaxeval.report import figures as F
-from jaxeval.report import summary as S
+from jaxeval.metrics import geometric
+from jaxeval.report import figures, summary
 from jaxeval.report.html import Picture
 from jaxeval.report.scored import ABOUT, FRAME_COSTS, SCORES, Frames, Scored, read_frames
 from jaxeval.report.section import TABLE_N, Cell, Context, Part, Section, TableColumn, template_of
@@ -28,7 +27,7 @@ class Shown:
 
     scored: Scored
     reference: Reference
-    params: G.GeometricParams
+    params: geometric.GeometricParams
     frames: Frames | None
     worst: list[int]
 
@@ -60,20 +59,20 @@ def draw(scored: Scored, context: Context) -> Part | None:
         )
         return None
     order = np.lexsort((np.where(scored.valid, scored.number["gate_free_Q"], 0), np.where(scored.valid, scored.q, 2.0)))
-    worst = S.worst_executions(scored)
+    worst = summary.worst_executions(scored)
     frames = read_frames(scored, reference, tracks=worst, times=sorted({*order[:TABLE_N].tolist(), *worst}))
     shown = Shown(scored, reference, _params(scored), frames, worst)
     _skip(shown, context)
-    held = S.constraint_map(reference, shown.params)
+    held = summary.constraint_map(reference, shown.params)
     page = template_of(
         __file__,
         scored=scored,
         reference=reference,
         params=shown.params,
-        parameters=S.parameters(shown.params),
+        parameters=summary.parameters(shown.params),
         demonstrations_n=_demonstrations_n(reference),
-        headline=S.headline(scored),
-        groups=[S.group_summary(scored, g) for g in S.chosen_groups(scored, S.LISTED_N)[0]],
+        headline=summary.headline(scored),
+        groups=[summary.group_summary(scored, g) for g in summary.chosen_groups(scored, summary.LISTED_N)[0]],
         admissible_mm=held.admissible_mm,
         worst=[_worst(shown, i, k, context) for k, i in enumerate(worst, start=1)],
         frame_costs=FRAME_COSTS,
@@ -92,10 +91,10 @@ def draw(scored: Scored, context: Context) -> Part | None:
 SECTION = Section("geometric", "Geometric quality", draw)
 
 
-def _params(scored: Scored) -> G.GeometricParams:
+def _params(scored: Scored) -> geometric.GeometricParams:
     """The parameters that Q was scored with."""
     try:
-        return G.GeometricParams(**scored.record["params"]).check()
+        return geometric.GeometricParams(**scored.record["params"]).check()
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(
             f"{scored.folder / ABOUT}: params cannot be used ({error}); expected those of `jaxeval score`; score again"
@@ -107,7 +106,7 @@ def _demonstrations_n(reference: Reference) -> int:
 
 
 def _numbers(scored: Scored, reference: Reference) -> tuple[tuple[Any, str], ...]:
-    judged_n, mean = int(scored.valid.sum()), S.mean(scored.q[scored.valid])
+    judged_n, mean = int(scored.valid.sum()), summary.mean(scored.q[scored.valid])
     return (
         ("–" if mean is None else f"{mean:.3f}", "mean Q (0 to 1, higher is better)"),
         (judged_n, "executions judged"),
@@ -122,12 +121,12 @@ def _skip(shown: Shown, context: Context) -> None:
     reference, scored = shown.reference, shown.scored
     absent = f"cost over progress and time, times of worst frames: {FRAME_COSTS} was not written (frames=true)"
     title = "Relations whose mean is not unique (a demonstration lies over 90 deg from it, as free turns do), by bins"
-    context.skipped += [(title, S.shortened(unsure))] if (unsure := S.unsure(reference)) else []
+    context.skipped += [(title, summary.shortened(unsure))] if (unsure := summary.unsure(reference)) else []
     context.skipped += [("Figures left out", [absent])] if shown.frames is None else []
     for what, n in (("the figure of Q", GROUPS_N), ("the cost maps", MAPS_N if shown.frames is not None else scored.n)):
-        if names := S.chosen_groups(scored, n)[1]:
+        if names := summary.chosen_groups(scored, n)[1]:
             title = f"Groups left out of {what} (those with the lowest means are drawn)"
-            context.skipped.append((title, S.shortened(names)))
+            context.skipped.append((title, summary.shortened(names)))
 
 
 def _columns(shown: Shown, page: Any) -> tuple[TableColumn, ...]:
@@ -136,7 +135,7 @@ def _columns(shown: Shown, page: Any) -> tuple[TableColumn, ...]:
 
     def row(i: int) -> dict[str, Any]:
         if i not in rows:
-            rows[i] = S.execution_row(shown.scored, i, shown.frames)
+            rows[i] = summary.execution_row(shown.scored, i, shown.frames)
         return rows[i]
 
     def quality(i: int) -> Cell:
@@ -160,16 +159,18 @@ def _columns(shown: Shown, page: Any) -> tuple[TableColumn, ...]:
 # ------------------------------------------------------------------------------------------------------------ pictures
 
 
-def _pictures(shown: Shown, held: S.ConstraintMap, context: Context) -> dict[str, Picture | None]:
+def _pictures(shown: Shown, held: summary.ConstraintMap, context: Context) -> dict[str, Picture | None]:
     """Q by group, cost over progress (None without frames), and what the reference holds."""
     scored, frames = shown.scored, shown.frames
-    groups = S.chosen_groups(scored, GROUPS_N)[0]
+    groups = summary.chosen_groups(scored, GROUPS_N)[0]
     parts = [(scored.groups[g], scored.q[rows := scored.rows_of(g)], scored.closed[rows]) for g in groups]
     means = [f"{name} {q.mean():.3f}" for name, q, _ in parts if len(q)]
     add = context.pictures.add
     return {
         "quality_by_group": add(
-            "quality", "Q of every execution by group; means: " + ", ".join(means), lambda: F.quality_figure(parts)
+            "quality",
+            "Q of every execution by group; means: " + ", ".join(means),
+            lambda: figures.quality_figure(parts),
         ),
         "maps": add("cost", COST_ALT, lambda: _maps(shown, frames))
         if frames is not None and np.isfinite(frames.mean_cost).any()
@@ -177,7 +178,7 @@ def _pictures(shown: Shown, held: S.ConstraintMap, context: Context) -> dict[str
         "constraints": add(
             "constraints",
             HELD_ALT,
-            lambda: F.constraint_figure(
+            lambda: figures.constraint_figure(
                 held.pinned_n, held.spread_mm, shown.pairs, shown.sub_tasks, shown.reference.bins_n,
                 1e3 * float(shown.params.sigma_pin_m),
             ),
@@ -187,16 +188,16 @@ def _pictures(shown: Shown, held: S.ConstraintMap, context: Context) -> dict[str
 
 def _maps(shown: Shown, frames: Frames) -> Any:
     scored = shown.scored
-    drawn = [g for g in S.chosen_groups(scored, MAPS_N)[0] if np.isfinite(frames.mean_cost[g]).any()]
+    drawn = [g for g in summary.chosen_groups(scored, MAPS_N)[0] if np.isfinite(frames.mean_cost[g]).any()]
     top = max(float(np.nanmax(frames.mean_cost[drawn])), 1e-3)
     maps = [(f"{scored.groups[g]} (n = {len(scored.rows_of(g))})", frames.mean_cost[g]) for g in drawn]
-    return F.cost_figure(maps, shown.pairs, shown.sub_tasks, shown.reference.bins_n, top)
+    return figures.cost_figure(maps, shown.pairs, shown.sub_tasks, shown.reference.bins_n, top)
 
 
 def _worst(shown: Shown, i: int, rank: int, context: Context) -> dict[str, Any]:
     """What is told of one of the worst executions, with its cost over time where frames were written."""
     scored, frames = shown.scored, shown.frames
-    row = S.execution_row(scored, i, frames)
+    row = summary.execution_row(scored, i, frames)
     row |= {
         "gate_free": float(scored.number["gate_free_Q"][i]),
         "pair": scored.text["worst_pair"][i],
@@ -209,11 +210,11 @@ def _worst(shown: Shown, i: int, rank: int, context: Context) -> dict[str, Any]:
     track = None if frames is None else frames.tracks.get(i)
     if track is None or row["frame"] is None or not (track.frame == row["frame"]).any():
         return row
-    row["stretch"] = S.costly_stretch(track.t_s, track.cost.sum(axis=0))
+    row["stretch"] = summary.costly_stretch(track.t_s, track.cost.sum(axis=0))
     at = int(np.flatnonzero(track.frame == row["frame"])[0])
     row["picture"] = context.pictures.add(
         f"worst_{rank}",
         f"Frame cost of {row['episode']} over time by relation; the worst frame is at {row['time']:.2f} s",
-        lambda: F.track_figure(track.t_s, track.cost, shown.pairs, shown.sub_tasks, scored.ends_s[i], at),
+        lambda: figures.track_figure(track.t_s, track.cost, shown.pairs, shown.sub_tasks, scored.ends_s[i], at),
     )
     return row

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxeval.report import figures as F
+from jaxeval.report import figures
 from jaxeval.report.quantities import Quantity
 from jaxeval.report.scored import Scored
 from jaxeval.report.section import Context, Part, Section, template_of
@@ -80,16 +80,18 @@ def _statuses(scored: Scored, moments: list[str]) -> dict[str, Any]:
 
 def _figure(margins: dict[str, np.ndarray], moments: list[str], outcomes: list[tuple[str, np.ndarray]]) -> Figure:
     """A panel a moment: margins of every execution by outcome; left of the line the contacts hold nothing."""
-    figure = F.new_figure(1.3 + 0.55 * len(outcomes))
+    figure = figures.new_figure(1.3 + 0.55 * len(outcomes))
     axes = figure.subplots(1, len(moments), squeeze=False, sharey=True, sharex=True)[0]
     figure.set_layout_engine("constrained", w_pad=0.12)  # ends of neighbouring axes stay apart
     for ax, moment in zip(axes, moments, strict=True):
         values = [margins[moment][rows] for _, rows in outcomes]
         known = [v[np.isfinite(v)] for v in values]
-        F.draw_strips(ax, known, colours=[F.OUTCOMES.get(title, F.OKABE_ITO[0]) for title, _ in outcomes])
-        ax.axvline(0, color=F.FAINT, linewidth=1.1, linestyle=(0, (4, 3)), zorder=0)
+        figures.draw_strips(
+            ax, known, colours=[figures.OUTCOMES.get(title, figures.OKABE_ITO[0]) for title, _ in outcomes]
+        )
+        ax.axvline(0, color=figures.FAINT, linewidth=1.1, linestyle=(0, (4, 3)), zorder=0)
         ax.locator_params(axis="x", nbins=3)
         ax.set_yticks(range(len(outcomes)), [title for title, _ in outcomes])
-        F.title(ax, f"{moment} (n = {sum(map(len, known))})")
-        ax.set_xlabel("margin", fontsize=10, color=F.INK)
+        figures.title(ax, f"{moment} (n = {sum(map(len, known))})")
+        ax.set_xlabel("margin", fontsize=10, color=figures.INK)
     return figure

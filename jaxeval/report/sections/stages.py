@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxeval.report import stages_figures as F
-from jaxeval.report import summary as S
+from jaxeval.report import stages_figures, summary
 from jaxeval.report.conditions import Condition, conditions, percent, rates
 from jaxeval.report.html import Picture
 from jaxeval.report.scored import Scored
@@ -94,7 +93,7 @@ def _funnel(
         return None
     levels = _levels(condition)
     if len(levels) > LEVELS_N:
-        names = S.shortened([name for name, _ in levels[LEVELS_N:]])
+        names = summary.shortened([name for name, _ in levels[LEVELS_N:]])
         context.skipped.append((f"Levels of {condition.title} left out of the figure of stages", names))
     truths = {_words(stage): scored.floats(STAGE + stage) for stage in stages}
     truths |= {} if success is None else {SUCCEEDED: success}
@@ -107,7 +106,7 @@ def _funnel(
     return context.pictures.add(
         "funnel",
         f"Executions that reached each stage. {words}",
-        lambda: F.rates_figure(panels, "executions that reached it, %", shared=True),
+        lambda: stages_figures.rates_figure(panels, "executions that reached it, %", shared=True),
     )
 
 
@@ -131,10 +130,10 @@ def _causes(scored: Scored, condition: Condition, context: Context) -> dict[str,
     picture = context.pictures.add(
         "causes",
         f"How executions ended: {causes_text}",
-        lambda: F.endings_figure(titles, drawn, np.stack([counts[w] for w in drawn], axis=1)),
+        lambda: stages_figures.endings_figure(titles, drawn, np.stack([counts[w] for w in drawn], axis=1)),
     )
-    return {"causes": {"titles": titles, "rows": rows[: S.LISTED_N], "more": max(0, len(rows) - S.LISTED_N)},
-            "endings": picture}  # fmt: skip
+    more = max(0, len(rows) - summary.LISTED_N)
+    return {"causes": {"titles": titles, "rows": rows[: summary.LISTED_N], "more": more}, "endings": picture}
 
 
 def _success(success: np.ndarray | None, by: list[Condition], context: Context) -> dict[str, Any]:
@@ -147,9 +146,11 @@ def _success(success: np.ndarray | None, by: list[Condition], context: Context) 
         named = [(name, row) for name, row in zip(condition.names, found, strict=True) if row["n"]]
         rows += [(condition.title, name, row["k"], row["n"], percent(row)) for name, row in named]
         panels.append((f"by {condition.title}", named))
-    alt = "Success: " + "; ".join(f"{title} {name} {k} of {n}" for title, name, k, n, _ in rows[: S.LISTED_N])
+    alt = "Success: " + "; ".join(f"{title} {name} {k} of {n}" for title, name, k, n, _ in rows[: summary.LISTED_N])
     picture = context.pictures.add(
-        "success", alt, lambda: F.rates_figure(panels[:CONDITIONS_N], "executions that succeeded, %", shared=False)
+        "success",
+        alt,
+        lambda: stages_figures.rates_figure(panels[:CONDITIONS_N], "executions that succeeded, %", shared=False),
     )
     return {"success": rows, "success_picture": picture}
 

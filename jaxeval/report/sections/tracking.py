@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxeval.report import figures as F
-from jaxeval.report import summary as S
+from jaxeval.report import figures, summary
 from jaxeval.report.quantities import Quantity, group_table
 from jaxeval.report.scored import Scored
 from jaxeval.report.section import Cell, Context, Part, Section, TableColumn, template_of
@@ -44,9 +43,9 @@ def draw(scored: Scored, context: Context) -> Part | None:
     ]
     if not tracks:
         return None
-    groups, left_out = S.lowest_groups(scored, np.full(scored.n, np.nan), S.LISTED_N)
+    groups, left_out = summary.lowest_groups(scored, np.full(scored.n, np.nan), summary.LISTED_N)
     if left_out:
-        context.skipped.append(("Groups left out of the tables of tracking", S.shortened(left_out)))
+        context.skipped.append(("Groups left out of the tables of tracking", summary.shortened(left_out)))
     settings = scored.record.get("settings", {}).get("tracking", {})
     truth = dict(settings.get("tracks", ()))
     titles = {t: f"{t} against {truth[t]}" if t in truth else t for t in tracks}
@@ -114,7 +113,7 @@ def _figure(
 ) -> Figure:
     """A row a track: position error of every execution by group at the left, the share of its frames at the right."""
     shown = groups[:DRAWN_GROUPS_N]
-    figure = F.new_figure(len(tracks) * (0.9 + 0.4 * len(shown)))
+    figure = figures.new_figure(len(tracks) * (0.9 + 0.4 * len(shown)))
     axes = figure.subplots(len(tracks), 2, squeeze=False, sharey=True)
     for pair, track in zip(axes, tracks, strict=True):
         for ax, column, factor, what in (
@@ -122,10 +121,10 @@ def _figure(
             (pair[1], COVERAGE, 100, "frames tracked, %"),
         ):
             values = factor * numbers[f"{PREFIX}{track}.{column}"]
-            F.draw_strips(ax, [values[(scored.group == g) & np.isfinite(values)] for g in shown])
-            ax.set_xlabel(what, fontsize=10, color=F.INK)
+            figures.draw_strips(ax, [values[(scored.group == g) & np.isfinite(values)] for g in shown])
+            ax.set_xlabel(what, fontsize=10, color=figures.INK)
         pair[0].set_xlim(left=0)
         pair[1].set_xlim(-3, 103)
-        pair[0].set_yticks(range(len(shown)), [F.label(scored.groups[g], 24) for g in shown])
-        F.title(pair[0], titles[track])
+        pair[0].set_yticks(range(len(shown)), [figures.label(scored.groups[g], 24) for g in shown])
+        figures.title(pair[0], titles[track])
     return figure

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxeval import align
 from jaxeval.io.errors import InputError
-from jaxeval.metrics import geometric as G
+from jaxeval.metrics import geometric
 from jaxeval.metrics.fused import Tables, quality_by_tables, tables
 from jaxeval.metrics.registry import FRAME, Column, Context, Facts, Measured, Metric, Needs, Recorded
 from jaxeval.metrics.status import Status
@@ -34,7 +34,7 @@ def scored_bodies(reference: Reference, present: tuple[str, ...]) -> tuple[str, 
     """Bodies of the reference's spec that the episodes have. InputError when no pair can be scored."""
     spec = reference.spec
     bodies = tuple(b.name for b in spec.bodies if b.name in present)
-    if not G.scored_pairs(reference, bodies):
+    if not geometric.scored_pairs(reference, bodies):
         wanted = ", ".join(p.name for p in reference.pairs)
         raise InputError(
             f"the episodes hold the bodies {', '.join(present)}; expected those of the reference's pairs ({wanted}); "
@@ -50,7 +50,7 @@ def _fold() -> Callable[..., Tables]:
     return quick_jit(tables, static_argnames=("bodies",))
 
 
-def needs(recorded: Recorded, params: G.GeometricParams) -> Needs:
+def needs(recorded: Recorded, params: geometric.GeometricParams) -> Needs:
     """Asks for the bodies of the reference's pairs that the source has; notes name those that it lacks."""
     reference = recorded.reference
     if reference is None:
@@ -66,7 +66,7 @@ def needs(recorded: Recorded, params: G.GeometricParams) -> Needs:
             f"sub-tasks that depend on it alone are passed over ({over}); "
             "record it (for the gripper: obs_mode=state_dict) to score them",
         )
-    constants = Prepared(made=made, use=G.scored_pairs(reference, bodies))
+    constants = Prepared(made=made, use=geometric.scored_pairs(reference, bodies))
     return Needs(bodies=bodies, reference=True, constants=constants, notes=notes, skipped=skipped)
 
 
@@ -76,7 +76,7 @@ def _passed_over(reference: Reference, bodies: tuple[str, ...]) -> tuple[str, ..
     return tuple(s.name for s in spec.sub_tasks if all(align.missing_bodies(u, spec, bodies) for u in s.until))
 
 
-def measure(batch: EpisodeBatch, context: Context, params: G.GeometricParams) -> Measured:
+def measure(batch: EpisodeBatch, context: Context, params: geometric.GeometricParams) -> Measured:
     """Q, gate, costs of relations and sub-tasks, and the worst departure as numbers; see COLUMNS."""
     reference, aligned, made = context.reference, context.aligned, context.constants.made
     assert reference is not None and aligned is not None
@@ -87,7 +87,7 @@ def measure(batch: EpisodeBatch, context: Context, params: G.GeometricParams) ->
     )  # fmt: skip
     ok = quality.status == Status.OK
     episode, frame = jnp.arange(poses.shape[0]), quality.worst_frame
-    explain = jax.vmap(partial(G.explain_frame, found=made.found, reference=reference, bodies=bodies))
+    explain = jax.vmap(partial(geometric.explain_frame, found=made.found, reference=reference, bodies=bodies))
     worst = explain(poses[episode, frame], aligned.bins[episode, frame], quality.worst_pair)
     judged = ok & (quality.gate_free < 1)
     shift = jnp.sum(worst.axis[:, :3] ** 2, axis=1) >= 0.5
@@ -173,4 +173,4 @@ COLUMNS = (
     Column("coverage.<body>", direction="higher", meaning="share of frames in which this body was seen"),
 )  # fmt: skip
 
-METRIC = Metric("geometric", G.GeometricParams, needs, measure, COLUMNS, section="geometric", settings="metric")
+METRIC = Metric("geometric", geometric.GeometricParams, needs, measure, COLUMNS, section="geometric", settings="metric")

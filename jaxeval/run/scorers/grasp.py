@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxeval.metrics import grasp as G
+from jaxeval.metrics import grasp
 from jaxeval.metrics.grasp_host import ExactMargin, cone_wrenches, exact_margin
 from jaxeval.metrics.registry import Column, Context, Measured, Metric, Needs, Recorded
 from jaxeval.metrics.status import Status
@@ -97,7 +97,7 @@ def _margins(batch: EpisodeBatch, steps: np.ndarray, friction: float, params: Gr
             origin_m=np.asarray(batch.poses)[k, at[k], 0, 4:].astype(float),
             edges_n=params.edges_n,
         )
-    found: Any = _exact(W, counts) if params.exact else G.grasp_margins(jnp.asarray(W), jnp.asarray(counts))
+    found: Any = _exact(W, counts) if params.exact else grasp.grasp_margins(jnp.asarray(W), jnp.asarray(counts))
     touched = touching.any(axis=1)
     status = np.where(touched, np.asarray(found.status), Status.NO_CONTACT)
     return {

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxeval import se3
-from jaxeval.metrics import kinematic as K
+from jaxeval.metrics import kinematic
 from jaxeval.metrics.registry import FRAME, Column, Context, Facts, Measured, Metric, Needs, Recorded
 from jaxeval.metrics.status import Status
 from jaxeval.robots import (
@@ -31,7 +31,7 @@ from jaxeval.types import STATIC, EpisodeBatch, InputError, pytree
 
 
 @pytree
-class KinematicSetting(K.KinematicParams):
+class KinematicSetting(kinematic.KinematicParams):
     """KinematicParams, and which arm, and where it stands.
 
     ``robot``: a name that comes with the package, or a URDF or MJCF with its links; None: the arm whose joint names the
@@ -50,7 +50,7 @@ class KinematicSetting(K.KinematicParams):
 class Arm:
     """What is measured with: the pool, the base where joints are found from poses, and the joints' columns."""
 
-    pool: K.CostPool
+    pool: kinematic.CostPool
     base: Any  # wxyz_xyz, None where joints were recorded
     index: tuple[int, ...] = field(metadata=STATIC)
 
@@ -115,14 +115,14 @@ def needs(recorded: Recorded, params: KinematicSetting) -> Needs:
     return Needs(bodies=(body,), robot=robot, constants=Arm(pool=pool, base=base, index=()))
 
 
-def _pool(name: str | None, robot: Robot) -> K.CostPool:
+def _pool(name: str | None, robot: Robot) -> kinematic.CostPool:
     """The pool asked for, else the robot's; one that gives no score where the robot has none."""
     try:
         return load_pool(name or f"{robot.name}_uniform_v1")
     except InputError:
         if name is not None:
             raise
-        return K.CostPool(p10=np.float64(np.nan), p90=np.float64(np.nan))  # type: ignore[arg-type]
+        return kinematic.CostPool(p10=np.float64(np.nan), p90=np.float64(np.nan))  # type: ignore[arg-type]
 
 
 def measure(batch: EpisodeBatch, context: Context, params: KinematicSetting) -> Measured:
@@ -138,9 +138,9 @@ def measure(batch: EpisodeBatch, context: Context, params: KinematicSetting) -> 
         valid = jnp.asarray(batch.valid)[:, :, 0]
     limits = {k: jnp.asarray(getattr(robot, k), q.dtype) for k in ("lower", "upper", "velocity_limit")}
 
-    def one(q: Any, time_s: Any, valid: Any, reached: Any) -> K.KinematicQuality:
+    def one(q: Any, time_s: Any, valid: Any, reached: Any) -> kinematic.KinematicQuality:
         J = jacobian_of(robot, chain(robot, q.T))
-        return K.kinematic_quality(
+        return kinematic.kinematic_quality(
             J, q, time_s, valid, reached, pool=arm.pool, torque_length_m=p.torque_length_m, **limits
         )
 

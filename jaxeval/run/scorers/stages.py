@@ -17,9 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxeval.align import needed_joints, require_joints
-from jaxeval.metrics import hand_motion as H
-from jaxeval.metrics import stages as S
-from jaxeval.metrics import sub_tasks as B
+from jaxeval.metrics import hand_motion, sub_tasks
+from jaxeval.metrics import stages as stages_metric
 from jaxeval.metrics.registry import Column, Context, Facts, Measured, Metric, Needs, Recorded
 from jaxeval.metrics.status import Status
 from jaxeval.robots import arm_velocity_limits, embodiment_with
@@ -37,7 +36,7 @@ ALL_REACHED, NO_SUCCESS = "all sub-tasks reached", "all sub-tasks reached, but n
 class Judged:
     """What the monitor needs of the task and the arm: geometry, velocity limits, and the arm's joints' columns."""
 
-    geometry: S.StageGeometry
+    geometry: stages_metric.StageGeometry
     limit: Any
     arm: tuple[int, ...] = field(metadata=STATIC)
     phases: tuple[str, ...] = field(metadata=STATIC)
@@ -68,7 +67,7 @@ def _no_spec(recorded: Recorded) -> str:
     return f"no spec of the task '{recorded.task}'" if recorded.task else "a task without a name"
 
 
-def needs(recorded: Recorded, params: S.StageParams) -> Needs:
+def needs(recorded: Recorded, params: stages_metric.StageParams) -> Needs:
     """The object, the hand and the signals of a grasp-and-insert task, or the sub-tasks of any other."""
     if recorded.spec is None:
         raise InputError(
@@ -91,13 +90,13 @@ def needs(recorded: Recorded, params: S.StageParams) -> Needs:
         optional = tuple(name for name in optional if name != "joint_velocity")
     arm = tuple(recorded.joint_names.index(j) for j in limits)
     limit = np.array([*limits.values()] or [np.inf])  # infinite: no utilisation, and its status says why
-    judged = Judged(geometry=S.StageGeometry.of(recorded.spec), limit=limit, arm=arm, phases=stages.phases)
+    judged = Judged(geometry=stages_metric.StageGeometry.of(recorded.spec), limit=limit, arm=arm, phases=stages.phases)
     return Needs(bodies=(stages.object, stages.hand), signals=SIGNALS + optional, constants=judged)
 
 
 def _sub_task_needs(recorded: Recorded, spec: TaskSpec) -> Needs:
     """Alignment with the sub-tasks; InputError where none can be asked about."""
-    names, ask = tuple(s.name for s in spec.sub_tasks), B.asked(spec, recorded.bodies)
+    names, ask = tuple(s.name for s in spec.sub_tasks), sub_tasks.asked(spec, recorded.bodies)
     require_joints(spec, recorded.joint_names, recorded.where)
     if not any(ask):
         raise InputError(
@@ -133,7 +132,7 @@ def _limits(recorded: Recorded) -> dict[str, float]:
     return limits if set(limits) <= set(recorded.joint_names) else {}
 
 
-def measure(batch: EpisodeBatch, context: Context, params: S.StageParams) -> Measured:
+def measure(batch: EpisodeBatch, context: Context, params: stages_metric.StageParams) -> Measured:
     """What the columns hold, of whichever stages the task has; see COLUMNS."""
     if isinstance(context.constants, Ordered):
         return _sub_tasks(batch, context, context.constants)
@@ -143,12 +142,12 @@ def measure(batch: EpisodeBatch, context: Context, params: S.StageParams) -> Mea
 def _sub_tasks(batch: EpisodeBatch, context: Context, ordered: Ordered) -> Measured:
     """Sub-tasks reached, when, the first not reached (index, -1 for none), and the recorded success (-1 unknown)."""
 
-    def one(aligned: Any, valid: Any, frame_valid: Any, width: Any, joints: Any) -> B.SubTaskStages:
-        seen = B.seen(
+    def one(aligned: Any, valid: Any, frame_valid: Any, width: Any, joints: Any) -> sub_tasks.SubTaskStages:
+        seen = sub_tasks.seen(
             valid, frame_valid, width, joints,
             spec=ordered.spec, bodies=batch.bodies, joint_names=batch.joint_names,
         )  # fmt: skip
-        return B.sub_task_stages(aligned, seen, asked=ordered.asked)
+        return sub_tasks.sub_task_stages(aligned, seen, asked=ordered.asked)
 
     arrays = (batch.valid, batch.frame_valid, batch.gripper_width_m, batch.joints)
     found = jax.vmap(one)(context.aligned, *(None if x is None else jnp.asarray(x) for x in arrays))
@@ -161,11 +160,11 @@ def _sub_tasks(batch: EpisodeBatch, context: Context, ordered: Ordered) -> Measu
     }
 
 
-def _grasp_and_insert(batch: EpisodeBatch, judged: Judged, params: S.StageParams) -> Measured:
+def _grasp_and_insert(batch: EpisodeBatch, judged: Judged, params: stages_metric.StageParams) -> Measured:
     """Leaves of Stages and HandMotion, and the told speed. ``first.``, ``moment.``: steps."""
     signals = {k: jnp.asarray(v) for k, v in batch.signals.items()}
     velocity, time_s = signals["object_velocity"], jnp.asarray(batch.time_s)
-    rows = S.StageSignals(
+    rows = stages_metric.StageSignals(
         phase=signals["phase"].astype(jnp.int32),
         T_world_object=jnp.asarray(batch.poses)[:, :, 0],
         linear_m_s=velocity[..., :3],
@@ -176,14 +175,14 @@ def _grasp_and_insert(batch: EpisodeBatch, judged: Judged, params: S.StageParams
         valid=jnp.asarray(batch.valid).all(axis=2),
     )
 
-    def one(row: tuple[Any, Any, Any]) -> tuple[S.Stages, H.HandMotion, Any]:
+    def one(row: tuple[Any, Any, Any]) -> tuple[stages_metric.Stages, hand_motion.HandMotion, Any]:
         s, arm, time_s = row
-        stages = S.monitor(s, geometry=judged.geometry, params=params)
-        motion = H.hand_motion(
+        stages = stages_metric.monitor(s, geometry=judged.geometry, params=params)
+        motion = hand_motion.hand_motion(
             jnp.asarray(s.T_world_hand), jnp.asarray(s.T_world_object), arm, time_s, jnp.asarray(s.valid), judged.limit,
             acquired=stages.reached.acquired, lift=stages.moments.lift, release=stages.moments.release,
         )  # fmt: skip
-        return stages, motion, S.retained(stages)
+        return stages, motion, stages_metric.retained(stages)
 
     still = jnp.zeros((*time_s.shape, 1), time_s.dtype)
     arm = signals["joint_velocity"][..., np.asarray(judged.arm)] if judged.arm else still
@@ -223,13 +222,13 @@ def _cause(measured: Mapping[str, np.ndarray], facts: Facts) -> Sequence[str | N
         ends = zip(*(measured[k].tolist() for k in ("missed", "stages.status", "recorded_success")), strict=True)
         return [_ended(None if missed < 0 else names[missed], status, success) for missed, status, success in ends]
     ends = zip(measured["cause_code"].tolist(), measured["drop_phase"].tolist(), strict=True)
-    return [S.sentence(cause, phase, phases=judged.phases) for cause, phase in ends]
+    return [stages_metric.sentence(cause, phase, phases=judged.phases) for cause, phase in ends]
 
 
 def _ended(missed: str | None, status: int, success: int) -> str:
     """Success as it was recorded, else the first sub-task that was not reached, else why there is none such."""
     if success == 1:
-        return S.Cause.SUCCESS.sentence
+        return stages_metric.Cause.SUCCESS.sentence
     if missed is not None:
         return f"{missed} not reached"
     if status != Status.OK:
@@ -297,7 +296,7 @@ COLUMNS = (
     *HAND_COLUMNS,
 )  # fmt: skip
 
-METRIC = Metric("stages", S.StageParams, needs, measure, COLUMNS, section="stages")
+METRIC = Metric("stages", stages_metric.StageParams, needs, measure, COLUMNS, section="stages")
 
 
 def stages_table(columns: dict[str, list[Any]]) -> str:
@@ -318,7 +317,7 @@ def stages_table(columns: dict[str, list[Any]]) -> str:
         for name, w in zip([*(f"stage.{s}" for s in stages), "success_at_end"], wide, strict=True):
             values = [c[name][k] for k in rows if c[name][k] is not None]
             cells.append(f"{np.mean(values):>{w}.1%}" if values else f"{'-':>{w}}")
-        causes = Counter(cause for k in rows if (cause := c["cause"][k]) != S.Cause.SUCCESS.sentence)
+        causes = Counter(cause for k in rows if (cause := c["cause"][k]) != stages_metric.Cause.SUCCESS.sentence)
         told_causes = "; ".join(f"{n} {cause}" for cause, n in causes.most_common())
         lines.append(f"{group:{width}}{speed:>6}{other:>6}{len(rows):>6}  {''.join(cells)}  {told_causes}")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxeval import se3
-from jaxeval.metrics import tracking as T
+from jaxeval.metrics import tracking
 from jaxeval.metrics.registry import FRAME, Column, Context, Measured, Metric, Needs, Recorded
 from jaxeval.types import STATIC, EpisodeBatch, InputError, Shape, Symmetry, pytree
 
@@ -20,7 +20,7 @@ _POINT = (Shape("sphere", (0.0, 0.0, 0.0)), Symmetry())
 
 
 @pytree
-class TrackingSetting(T.TrackingParams):
+class TrackingSetting(tracking.TrackingParams):
     """TrackingParams, and ``tracks``: (estimate, truth), names of bodies."""
 
     tracks: tuple[tuple[str, str], ...] = field(default=(), metadata=STATIC)
@@ -67,7 +67,9 @@ def needs(recorded: Recorded, params: TrackingSetting) -> Needs:
 
 
 def _points(shape: Shape) -> np.ndarray:
-    return np.zeros((1, 3)) if not any(shape.size_m) and shape.kind != "mesh" else T.surface_points(shape, POINT_N)
+    return (
+        np.zeros((1, 3)) if not any(shape.size_m) and shape.kind != "mesh" else tracking.surface_points(shape, POINT_N)
+    )
 
 
 def measure(batch: EpisodeBatch, context: Context, params: TrackingSetting) -> Measured:
@@ -81,19 +83,19 @@ def measure(batch: EpisodeBatch, context: Context, params: TrackingSetting) -> M
         # a frame in which the truth was not seen can tell nothing of the estimate
         judged = due & (valid[:, :, t] | ~frame_valid)
 
-        def one(row: tuple[Any, ...], track: Track = track) -> tuple[T.TrackingQuality, T.TrackMasks]:
+        def one(row: tuple[Any, ...], track: Track = track) -> tuple[tracking.TrackingQuality, tracking.TrackMasks]:
             a, b, time_s, valid, due = row
-            quality = T.tracking_quality(
+            quality = tracking.tracking_quality(
                 a, b, valid, due, track.points, scale=track.scale, symmetry=track.symmetry, params=params
             )
-            return quality, T.track_masks(a[:, None], time_s, valid, due, params=params)
+            return quality, tracking.track_masks(a[:, None], time_s, valid, due, params=params)
 
         quality, masks = jax.lax.map(
             one, (poses[:, :, e], poses[:, :, t], time_s, valid[:, :, e] & valid[:, :, t], judged)
         )
         found = {f"{k}_mean": v for k, v in quality.mean.items()}
         for k, v in quality.quantiles.items():
-            found |= {f"{k}_p{100 * at:g}": v[:, i] for i, at in enumerate(T.QUANTILES)}
+            found |= {f"{k}_p{100 * at:g}": v[:, i] for i, at in enumerate(tracking.QUANTILES)}
         found |= {k: getattr(quality, k) for k in ("near_share", "near_coverage", "coverage", "status")}
         found |= {f"{k}_n": v.sum(axis=1) for k, v in masks._asdict().items()}
         if context.frames:
@@ -115,7 +117,7 @@ ERRORS = {
     "add_s_m": ("m", "ADD-S: mean distance to the nearest points"),
     "mssd_m": ("m", "MSSD: largest distance, of the nearest symmetric copy"),
 }
-OF_ERRORS = {"mean": "mean", **{f"p{100 * at:g}": f"{100 * at:g} % quantile" for at in T.QUANTILES}}
+OF_ERRORS = {"mean": "mean", **{f"p{100 * at:g}": f"{100 * at:g} % quantile" for at in tracking.QUANTILES}}
 
 
 def _column(name: str, **about: Any) -> Column:

@@ -110,22 +110,22 @@ class Embodiment:
     held: tuple[Actuator, ...] = ()
     notes: str = ""
 
-    def spec(self) -> mujoco.MjSpec:
+    def mjspec(self) -> mujoco.MjSpec:
         """A fresh MjSpec of the robot alone at its base, with its drives (actuators first, then held)."""
         import mujoco
 
-        spec = mujoco.MjSpec.from_file(str(self.mjcf))
-        root = spec.worldbody.first_body()
+        mjspec = mujoco.MjSpec.from_file(str(self.mjcf))
+        root = mjspec.worldbody.first_body()
         root.quat, root.pos = self.T_world_base[:4], self.T_world_base[4:]
-        for body in spec.bodies[1:]:
+        for body in mjspec.bodies[1:]:
             body.gravcomp = float(self.gravity_compensation)
         for a in self.actuators + self.held:
-            low, high = spec.joint(a.joint).range
-            drive = spec.add_actuator(name=a.joint, target=a.joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+            low, high = mjspec.joint(a.joint).range
+            drive = mjspec.add_actuator(name=a.joint, target=a.joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
             drive.set_to_position(kp=a.kp, kv=a.kd)
             drive.ctrllimited, drive.ctrlrange = True, [low, high]
             drive.forcelimited, drive.forcerange = True, [-a.effort, a.effort]
-        return spec
+        return mjspec
 
     def jittered(self, offsets: Float[np.ndarray, " Q"]) -> Float[np.ndarray, " Q"]:
         """The default posture with driven hinge joints moved by ``offsets``, within limits; passive ones as coupled."""
@@ -216,16 +216,16 @@ def _described(path: Path, described: Any) -> Embodiment:
     for key, g in described["grasps"].items():
         _keys(path, f"grasps.{key}.", g, {"X_object_hand", "closed", "approach", "standoff_m", "found"}, set())
     try:
-        spec = mujoco.MjSpec.from_file(str(path.with_name(described["mjcf"])))
+        mjspec = mujoco.MjSpec.from_file(str(path.with_name(described["mjcf"])))
     except (ValueError, FileNotFoundError) as error:
         raise InputError(f"{path}: its MJCF '{described['mjcf']}' cannot be read: {error}") from error
-    joints = tuple(j.name for j in spec.joints)
+    joints = tuple(j.name for j in mjspec.joints)
     _known(path, "velocity_limits", described["velocity_limits"], joints)
     _known(path, "default", described["default"], joints)
     _known(path, "actuators", [a["joint"] for a in described["actuators"]], joints)
     _known(path, "held", [a["joint"] for a in described.get("held", [])], joints)
-    _known(path, "fingertips", described["fingertips"], [b.name for b in spec.bodies])
-    _known(path, "tcp", [described["tcp"]], [s.name for s in spec.sites])
+    _known(path, "fingertips", described["fingertips"], [b.name for b in mjspec.bodies])
+    _known(path, "tcp", [described["tcp"]], [s.name for s in mjspec.sites])
     hand = [a["joint"] for a in described["actuators"] if a["part"] == "hand"]
     for key, g in described["grasps"].items():
         _known(path, f"grasps.{key}.closed", g["closed"], hand)
@@ -240,11 +240,11 @@ def _described(path: Path, described: Any) -> Embodiment:
         joints=joints,
         default=np.array([float(described["default"].get(j, 0.0)) for j in joints]),
         velocity_limit=np.array([float(described["velocity_limits"][j]) for j in joints]),
-        joint_range=np.array([j.range for j in spec.joints]),
-        is_slide=np.array([j.type == mujoco.mjtJoint.mjJNT_SLIDE for j in spec.joints]),
+        joint_range=np.array([j.range for j in mjspec.joints]),
+        is_slide=np.array([j.type == mujoco.mjtJoint.mjJNT_SLIDE for j in mjspec.joints]),
         couplings=tuple(
             (joints.index(e.name1), joints.index(e.name2), tuple(float(c) for c in e.data[:5]))
-            for e in spec.equalities
+            for e in mjspec.equalities
             if e.type == mujoco.mjtEq.mjEQ_JOINT
         ),
         fingertips=tuple(described["fingertips"]),

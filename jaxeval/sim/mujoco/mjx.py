@@ -4,7 +4,7 @@
 Starts are those of ``environment``, drawn on the host in float64 and then rounded to JAX's precision: both backends
 begin alike, in float32 to 3e-8 m of the object and 1.2e-7 rad of a joint. A row of signals means the same.
 
-What differs from ``environment``, and why; the model itself is compiled from the same spec:
+What differs from ``environment``, and why; the model itself is compiled from the same mjspec:
 
 - shapes are static: of every contact dimension the ``CONTACTS_KEPT_N`` deepest contacts count, of which an expert's
   episodes have at most 12. MJX makes two for every capsule and box and four for every two boxes, touching or not: 108
@@ -91,10 +91,10 @@ class Environments:
         from jaxeval.sim.mujoco.environment import Environments as OnHost
 
         self.task, self.embodiment, self._mjx = task, embodiment, mjx
-        spec = task.spec(embodiment)
-        spec.add_numeric(name="max_contact_points", data=[float(CONTACTS_KEPT_N)])
-        spec.option.iterations, spec.option.ls_iterations = ITERATIONS, LINE_SEARCH
-        self.model = model = spec.compile()
+        mjspec = task.mjspec(embodiment)
+        mjspec.add_numeric(name="max_contact_points", data=[float(CONTACTS_KEPT_N)])
+        mjspec.option.iterations, mjspec.option.ls_iterations = ITERATIONS, LINE_SEARCH
+        self.model = model = mjspec.compile()
         self._host = OnHost(task, embodiment)  # indices of what is read, the same in both
         self._held = [embodiment.default[embodiment.joints.index(a.joint)] for a in embodiment.held]
         self._model, self._blank = mjx.put_model(model), mjx.make_data(model)

@@ -73,14 +73,14 @@ class Replay:
         import mujoco
 
         self.width, self.height = width, height
-        spec = task.spec(embodiment)
-        cameras = [c.name for c in spec.cameras]
+        mjspec = task.mjspec(embodiment)
+        cameras = [c.name for c in mjspec.cameras]
         if camera not in cameras:
             raise InputError(f"camera '{camera}': there is none in {task.name}; expected one of {', '.join(cameras)}")
-        _dress(spec, task)
-        _make_clear(spec, task, next(c for c in spec.cameras if c.name == camera).pos)
-        spec.visual.global_.offwidth, spec.visual.global_.offheight = FINE * width, FINE * height
-        self.model = spec.compile()
+        _dress(mjspec, task)
+        _make_clear(mjspec, task, next(c for c in mjspec.cameras if c.name == camera).pos)
+        mjspec.visual.global_.offwidth, mjspec.visual.global_.offheight = FINE * width, FINE * height
+        self.model = mjspec.compile()
         self.data = mujoco.MjData(self.model)
         self.camera = mujoco.MjvCamera()
         self.camera.type, self.camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, self.model.camera(camera).id
@@ -206,12 +206,12 @@ def _cannot_draw(error: Exception) -> InputError:
 # ---------------------------------------------------------------------------------------------------- the scene's dress
 
 
-def _dress(spec: mujoco.MjSpec, task: Task) -> None:
+def _dress(mjspec: mujoco.MjSpec, task: Task) -> None:
     """Sky, light, tape and label on the object, and the rim of the opening that it is put through, if there is one."""
     import mujoco
 
     quiet: dict[str, Any] = {"type": mujoco.mjtGeom.mjGEOM_BOX, "mass": 0.0, "contype": 0, "conaffinity": 0}
-    spec.add_texture(
+    mjspec.add_texture(
         name="sky",
         type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
         builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
@@ -220,20 +220,20 @@ def _dress(spec: mujoco.MjSpec, task: Task) -> None:
         width=64,
         height=384,
     )
-    spec.visual.quality.offsamples = 0
-    light = spec.visual.headlight
+    mjspec.visual.quality.offsamples = 0
+    light = mjspec.visual.headlight
     light.ambient, light.diffuse, light.specular = [0.42] * 3, [0.12] * 3, [0.0] * 3
     half = np.array(task.thing.size) / 2
-    thing = spec.body(task.thing.name)
+    thing = mjspec.body(task.thing.name)
     thing.add_geom(name="tape", size=half * [0.14, 1.012, 1.02], rgba=TAPE, **quiet)
     thing.add_geom(
         name="label", pos=[0.55 * half[0], 0, half[2]], size=[0.25 * half[0], 0.55 * half[1], 4e-4], rgba=LABEL, **quiet
     )
     if sum(box.name.startswith("receptacle") for box in task.boxes) > 1:  # a plate alone has no opening
-        _add_rim(spec, task, quiet)
+        _add_rim(mjspec, task, quiet)
 
 
-def _add_rim(spec: mujoco.MjSpec, task: Task, quiet: dict[str, Any]) -> None:
+def _add_rim(mjspec: mujoco.MjSpec, task: Task, quiet: dict[str, Any]) -> None:
     """Four bars along the edges of the opening."""
     entrance = rigid(np.asarray(task.geometry.T_world_entrance, float))
     wide, high = np.asarray(task.geometry.half_section_m, float)
@@ -245,10 +245,10 @@ def _add_rim(spec: mujoco.MjSpec, task: Task, quiet: dict[str, Any]) -> None:
         ("rim_bottom", (0, 0, -high), (thick, wide + thick, thick)),
     ):
         quat = entrance.rotation.as_quat(scalar_first=True)
-        spec.worldbody.add_geom(name=name, pos=entrance.apply(at), quat=quat, size=size, rgba=RIM, **quiet)
+        mjspec.worldbody.add_geom(name=name, pos=entrance.apply(at), quat=quat, size=size, rgba=RIM, **quiet)
 
 
-def _make_clear(spec: mujoco.MjSpec, task: Task, eye: Float[np.ndarray, "3"]) -> None:
+def _make_clear(mjspec: mujoco.MjSpec, task: Task, eye: Float[np.ndarray, "3"]) -> None:
     """The receptacle solid, but for walls that stand between the camera and the middle of its inside."""
     geometry = task.geometry
     entrance = rigid(np.asarray(geometry.T_world_entrance, float))
@@ -261,7 +261,7 @@ def _make_clear(spec: mujoco.MjSpec, task: Task, eye: Float[np.ndarray, "3"]) ->
             local, half = turn.inv().apply(inside - box.centre), np.array(box.size) / 2
             out = np.array(box.centre) + turn.apply(np.clip(local, -half, half)) - inside
             between = out @ sight > BETWEEN * np.linalg.norm(out)
-            spec.geom(box.name).rgba[3] = GLASS if between else 1
+            mjspec.geom(box.name).rgba[3] = GLASS if between else 1
 
 
 def _arrow(scene: mujoco.MjvScene, f: Force) -> None:

@@ -90,21 +90,21 @@ class Task:
     seen_within_m: float = 0.0
     friction_stiffness: float = 10.0
 
-    def spec(self, embodiment: Embodiment) -> mujoco.MjSpec:
+    def mjspec(self, embodiment: Embodiment) -> mujoco.MjSpec:
         """The scene as an MjSpec: robot first (Q joints), then the object (one free joint named as it is)."""
         import mujoco
 
-        spec = embodiment.spec()
-        spec.modelname = f"{self.name}_{embodiment.name}"
-        option = spec.option
+        mjspec = embodiment.mjspec()
+        mjspec.modelname = f"{self.name}_{embodiment.name}"
+        option = mjspec.option
         option.timestep = 1 / PHYSICS_HZ
         option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
         option.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
         option.impratio = self.friction_stiffness
-        for geom in spec.geoms:
+        for geom in mjspec.geoms:
             if geom.contype:
                 geom.friction[0], geom.solref[0] = self.friction, CONTACT_S
-        world = spec.worldbody
+        world = mjspec.worldbody
         touching = {"friction": [self.friction, 0.005, 0.0001], "solref": [CONTACT_S, 1.0]}
         for box in self.boxes:
             world.add_geom(
@@ -136,12 +136,12 @@ class Task:
         )
         world.add_light(pos=[0, -1, 2.5], dir=[0.2, 0.4, -1], castshadow=False)
         world.add_camera(name="overview", pos=OVERVIEW, quat=_towards(OVERVIEW, LOOKED_AT), fovy=FIELD_DEG)
-        spec.visual.global_.offwidth, spec.visual.global_.offheight = 960, 720
-        return spec
+        mjspec.visual.global_.offwidth, mjspec.visual.global_.offheight = 960, 720
+        return mjspec
 
     def model(self, embodiment: Embodiment) -> mujoco.MjModel:
         """The compiled scene, which MuJoCo and MJX both take."""
-        return self.spec(embodiment).compile()
+        return self.mjspec(embodiment).compile()
 
     def start(self, key: Array, embodiment: Embodiment) -> tuple[Float[np.ndarray, " Q"], Float[np.ndarray, "7"]]:
         """Joint positions and object pose (wxyz_xyz) of the episode with that key; all velocities are 0.
