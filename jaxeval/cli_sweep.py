@@ -107,15 +107,11 @@ ADDED = (
 
 def check_experiment(verb: str, words: Sequence[str]) -> None:
     """InputError where an experiment on the command line is another verb's."""
-    import yaml
-
+    from jaxeval.cli_words import experiments
     from jaxeval.io.errors import InputError
-    from jaxeval.io.spec import conf_dir
 
-    for name in (w.partition("=")[2] for w in words if w.startswith("experiment=")):
-        path = conf_dir() / "experiment" / f"{name}.yaml"
-        meant = yaml.safe_load(path.read_text(encoding="utf-8"))["verb"] if path.is_file() else verb
-        if meant != verb:
+    for name, preset in experiments(words).items():
+        if (meant := preset["verb"]) != verb:
             raise InputError(f"experiment={name} is one of `jaxeval {meant}`; run `jaxeval {meant} experiment={name}`")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -42,19 +43,23 @@ CLOSEST_N = 3
 
 def overrides(verb: str, words: list[str]) -> list[str]:
     """The words of a verb as Hydra reads them; InputError where one is no setting, no known one, or given twice."""
-    several = bool(set(MULTIRUN) & set(words))
+    asked = bool(set(MULTIRUN) & set(words))
     settings = [w for w in words if w not in MULTIRUN]
+    presets = experiments(settings)
+    several = asked or any((p.get("hydra") or {}).get("mode") == "MULTIRUN" for p in presets.values())
+    added = {key for preset in presets.values() for key in preset}  # what a preset sweeps that is no setting by itself
     if options := [s for s in settings if s.startswith("-") and not Path(s).exists()]:
         raise InputError(f"{options[0]}: no such option, expected key=value, -m for a multirun, or --help; correct it")
     settings = _with_paths(verb, settings)
     _once(settings)
     for setting in settings:
-        _known(verb, setting, several)
+        if setting.partition("=")[0] not in added - settings_of(verb).keys() - {"hydra", "verb"}:
+            _known(verb, setting, several)
     settings = [_as_text(verb, s, several) for s in settings]
     for setting in settings:
         _readable(setting)
     settings = [f"++{s}" if s.startswith(OPEN) else s for s in settings]
-    return [*MULTIRUN[:several], *settings, *(_of_other_packages() if verb == "score" else ())]
+    return [*MULTIRUN[:asked], *settings, *(_of_other_packages() if verb == "score" else ())]
 
 
 def outside_metrics() -> dict[str, tuple[str, dict[str, Any]]]:
@@ -112,6 +117,16 @@ def _with_paths(verb: str, words: list[str]) -> list[str]:
         return [*settings, f"{name}={paths[0]}"]
     value = _plain_text(paths[0]) if len(paths) == 1 else f"[{','.join(map(_plain_text, paths))}]"
     return [*settings, f"{name}={value}"]
+
+
+def experiments(words: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Presets that the words choose, by name: ``experiment=NAME``, also with a plus, several, and in brackets."""
+    import yaml
+
+    values = [w.partition("=")[2] for w in words if w.partition("=")[0].lstrip("+") == "experiment"]
+    names = [name.strip(" '\"") for value in values for name in value.strip("[]").split(",")]
+    files = {name: conf_dir() / "experiment" / f"{name}.yaml" for name in names}
+    return {name: yaml.safe_load(f.read_text(encoding="utf-8")) for name, f in files.items() if name and f.is_file()}
 
 
 def _once(settings: list[str]) -> None:
