@@ -252,6 +252,8 @@ class EpisodeBatch:
 
     ``frame_valid`` says which frames exist, ``valid`` which bodies were seen in them (never in one that does not).
     ``gripper_width_m`` is NaN and ``success`` is -1 where unknown. ``joint_names`` are () where episodes differ.
+    Positions count from ``origin_m`` of their episode, whole metres in the world (see `near_origin`; None: from the
+    world's origin), so that nothing is lost in float32 of a recording far from it.
     """
 
     poses: Float[np.ndarray, "B T N 7"]
@@ -262,6 +264,7 @@ class EpisodeBatch:
     success: Int[np.ndarray, " B"]  # 1, 0, or -1 for unknown
     joints: Float[np.ndarray, "B T Q"] | None = None  # only when asked for; NaN where not recorded
     signals: dict[str, Float[np.ndarray, "B T ..."]] = field(default_factory=dict)  # those that were asked for
+    origin_m: Float[np.ndarray, "B 3"] | None = None
     bodies: tuple[str, ...] = field(metadata=STATIC)
     joint_names: tuple[str, ...] = field(default=(), metadata=STATIC)
 
@@ -274,6 +277,31 @@ class EpisodeBatch:
 def bucket_length(n_frames: int, *, smallest: int = 64) -> int:
     """Padding bucket of an episode: the power of two at or above its length, so that each bucket compiles once."""
     return max(smallest, 1 << max(0, int(n_frames) - 1).bit_length())
+
+
+NEAR_M = 4.0
+"""Positions further than this from the world's origin lose over 0.2 micrometres in float32: they are counted from
+another."""
+WORLD_POINTS = ("contact_point", "fingertip_position")
+"""Signals that are points of the world, x y z each."""
+
+
+def near_origin(poses: Float[np.ndarray, "T N 7"], valid: Bool[np.ndarray, "T N"]) -> Float[np.ndarray, "3"]:
+    """Where an episode's positions are counted from before they are rounded to float32.
+
+    The world's origin where all lie within `NEAR_M` of it, else whole metres amid the bodies at the first frame.
+    """
+    seen = valid.any(axis=0)
+    if not np.abs(poses[:, seen, 4:]).max(initial=0.0) > NEAR_M:
+        return np.zeros(3)
+    return np.round(np.median(poses[0, seen, 4:], axis=0))
+
+
+def from_origin(name: str, values: np.ndarray, origin_m: Float[np.ndarray, "3"]) -> np.ndarray:
+    """A signal of an episode whose positions count from ``origin_m``."""
+    if name not in WORLD_POINTS or not origin_m.any():
+        return values
+    return values - np.tile(origin_m, values.shape[-1] // 3)
 
 
 def pad_episodes(
@@ -309,8 +337,13 @@ def pad_episodes(
     def take(get: Callable[[Episode], np.ndarray]) -> np.ndarray:
         return np.stack([get(e)[i] for e, i in zip(episodes, index, strict=True)])
 
+    origin = {id(e): near_origin(e.poses, e.valid) for e in episodes}
+
+    def near(e: Episode) -> np.ndarray:
+        return np.concatenate([e.poses[..., :4], e.poses[..., 4:] - origin[id(e)]], axis=-1)
+
     return EpisodeBatch(
-        poses=take(lambda e: e.poses).astype(dtype),
+        poses=take(lambda e: near(e) if origin[id(e)].any() else e.poses).astype(dtype),
         time_s=take(lambda e: e.time_s).astype(dtype),
         valid=take(lambda e: e.valid & e.frame_valid[:, None]) & real[..., None],
         frame_valid=take(lambda e: e.frame_valid) & real,
@@ -321,7 +354,11 @@ def pad_episodes(
         joints=None
         if not joints_n
         else take(lambda e: np.full((e.n_frames, joints_n), np.nan) if e.joints is None else e.joints).astype(dtype),
-        signals={name: take(lambda e, name=name: e.signals[name]).astype(dtype) for name in signals},  # type: ignore[index]
+        signals={
+            name: take(lambda e, name=name: from_origin(name, e.signals[name], origin[id(e)])).astype(dtype)  # type: ignore[index]
+            for name in signals
+        },
+        origin_m=np.array([origin[id(e)] for e in episodes]),
         bodies=bodies,
         joint_names=episodes[0].joint_names if len({e.joint_names for e in episodes}) == 1 else (),
     )

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from jaxtyping import Int
 
 from jaxeval.io.errors import InputError, refuse_lfs_pointer
 from jaxeval.io.store.check import check_frames
-from jaxeval.types import EpisodeBatch, Finding
+from jaxeval.types import WORLD_POINTS, EpisodeBatch, Finding, from_origin, near_origin
 
 More = tuple[tuple[str, int], ...]
 """Further columns to read, with their widths: joints and signals."""
@@ -46,7 +47,18 @@ class Frames:
         for i, b in enumerate(bodies):
             self.poses[:, i] = matrix(table, f"pose.{b}", 7, path)
         self.more = {name: column_of(table, name, size, path) for name, size in more}
+        self.origin_m: dict[int, np.ndarray] = {}  # of episodes by their first frame, where it is not the world's
         check_frames(path, bodies, self.time_s, self.poses)
+
+    def near(self, first: Int[np.ndarray, " n"], length: Int[np.ndarray, " n"], dtype: Any) -> None:
+        """Count the positions of episodes far off from an origin among them, then round."""
+        for a, n in zip(first.tolist(), length.tolist(), strict=True):
+            here = slice(a, a + n)
+            origin = near_origin(self.poses[here], self.valid[here])
+            if origin.any():
+                self.poses[here, :, 4:] -= origin
+                self.origin_m[a] = origin
+        self.poses = self.poses.astype(dtype)
 
 
 class Padding:
@@ -60,6 +72,7 @@ class Padding:
         self.width_m = np.empty((size, length), dtype)
         self.valid = np.empty((size, length, len(bodies)), bool)
         self.frame_valid = np.empty((size, length), bool)
+        self.origin_m = np.zeros((size, 3))
         self.more = {name: np.empty((size, length, n) if n else (size, length), dtype) for name, n in more}
 
     @property
@@ -67,7 +80,9 @@ class Padding:
         """Episodes that still go in."""
         return self.size - self.filled
 
-    def add(self, rows: np.ndarray, first: np.ndarray, length: np.ndarray, frames: Frames) -> None:
+    def add(
+        self, rows: np.ndarray, first: np.ndarray, length: np.ndarray, frames: Frames, origin_m: np.ndarray
+    ) -> None:
         """Copy whole episodes (first frame and length in `frames`) into the next places; the last frame repeats."""
         at = slice(self.filled, self.filled + rows.size)
         step = np.arange(self.length)
@@ -81,8 +96,13 @@ class Padding:
         width = frames.poses.shape[1] * 7
         flat = self.poses[at].reshape(rows.size, self.length, width)  # a view: the batch is contiguous
         np.take(frames.poses.reshape(len(frames.poses), width), index, axis=0, out=flat, mode="clip")
+        self.origin_m[at] = [o + frames.origin_m.get(a, 0.0) for o, a in zip(origin_m, first.tolist(), strict=True)]
         for name, array in self.more.items():
             array[at] = frames.more[name][index]
+            if (signal := name.removeprefix("signal.")) in WORLD_POINTS:
+                for k, episode in enumerate(range(self.filled, self.filled + rows.size)):
+                    moved = from_origin(signal, frames.more[name][index[k]], self.origin_m[episode])
+                    array[episode] = moved
         self.filled += rows.size
 
     def batch(self, success: np.ndarray, joint_names: tuple[str, ...]) -> tuple[np.ndarray, EpisodeBatch]:
@@ -96,6 +116,7 @@ class Padding:
             success=success[self.rows],
             joints=self.more.get("joints"),
             signals={k.removeprefix("signal."): x for k, x in self.more.items() if k.startswith("signal.")},
+            origin_m=self.origin_m,
             bodies=self.bodies,
             joint_names=joint_names,
         )

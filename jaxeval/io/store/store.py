@@ -315,9 +315,9 @@ class Store:
     ) -> Iterator[tuple[np.ndarray, EpisodeBatch]]:
         """Padded batches of up to `episodes_n` episodes of one padding bucket, with the episodes' table rows.
 
-        Rows ascend within a batch; a bucket's last batch may be smaller. Positions are in metres from the episode's
-        ``origin_m`` (zero but for far-off worlds). ``joints`` brings the joints along, if the store has any, and
-        ``signals`` those of these names. Memory: two row groups, and one batch a bucket.
+        Rows ascend within a batch; a bucket's last batch may be smaller. Positions are in metres from
+        ``origin_m`` of the batch (zero but for far-off worlds). ``joints`` brings the joints along, if the store has
+        any, and ``signals`` those of these names. Memory: two row groups, and one batch a bucket.
 
         Raises:
             InputError: at once, if the store lacks one of `bodies` or `signals`; later, if a row group cannot be read.
@@ -352,7 +352,10 @@ class Store:
             ahead = reader.submit(self._frames, *chunks[0], columns) if chunks else None
             for i, (a, b) in enumerate(chunks):
                 assert ahead is not None
-                frames = Frames(ahead.result(), bodies, self.path, dtype, more, version=self.version)
+                exact = np.float64 if self.meta["precision"] == "float64" else dtype
+                frames = Frames(ahead.result(), bodies, self.path, exact, more, version=self.version)
+                if exact != dtype:
+                    frames.near(self._first[a:b] - self._first[a], self._length[a:b], dtype)
                 if i + 1 < len(chunks):
                     ahead = reader.submit(self._frames, *chunks[i + 1], columns)
                 for bucket in np.unique(buckets[a:b]):
@@ -362,7 +365,8 @@ class Store:
                             size = min(episodes_n, left[int(bucket)])
                             padding = pending[int(bucket)] = Padding(size, int(bucket), bodies, dtype, more)
                         now, rows = rows[: padding.room], rows[padding.room :]
-                        padding.add(now, self._first[now] - self._first[a], self._length[now], frames)
+                        first = self._first[now] - self._first[a]
+                        padding.add(now, first, self._length[now], frames, self._origin[now])
                         if not padding.room:
                             left[int(bucket)] -= padding.size
                             yield pending.pop(int(bucket)).batch(success, joint_names)

@@ -24,7 +24,7 @@ from jaxeval.door import check_and_prepare
 from jaxeval.io.errors import InputError
 from jaxeval.io.files import replacing
 from jaxeval.io.store.attributes import typed
-from jaxeval.types import Attribute, Episode, Finding, one_of
+from jaxeval.types import Attribute, Episode, Finding, near_origin, one_of
 
 FORMAT = "jaxeval-store"
 FORMAT_VERSION = 2
@@ -32,8 +32,6 @@ READABLE = (1, 2)
 """Format versions that are read; new stores are of the last."""
 ROW_GROUP_FRAMES_N = 65_536
 """A row group closes at the first episode that brings it to this many frames: the unit of a range read."""
-FAR_M = 100.0
-"""Positions further than this from the world's origin lose over 4 micrometres in float32: they are rebased."""
 LATER: dict[str, pa.DataType] = {
     "start_ns": pa.int64(),
     "mended": pa.list_(pa.struct([(f.name, pa.string()) for f in fields(Finding)])),
@@ -265,9 +263,8 @@ class ShardWriter:
             )
         e = e.with_bodies(layout.bodies)
         poses = e.poses
-        origin = np.zeros(3)
-        if np.abs(poses[..., 4:]).max(initial=0.0) > FAR_M and layout.precision == "float32":
-            origin = np.round(poses[0, 0, 4:])
+        origin = near_origin(poses, e.valid) if layout.precision == "float32" else np.zeros(3)
+        if origin.any():
             poses = np.concatenate([poses[..., :4], poses[..., 4:] - origin], axis=-1)
         columns = {
             "episode": np.full(e.n_frames, self.episode, np.int64),

@@ -27,7 +27,7 @@ from jaxeval.robots import (
 )
 from jaxeval.robots.model import chain, jacobian_of
 from jaxeval.run.scorers.smoothness import moving_body
-from jaxeval.types import STATIC, EpisodeBatch, InputError, pytree
+from jaxeval.types import NEAR_M, STATIC, EpisodeBatch, InputError, pytree
 
 
 @pytree
@@ -51,7 +51,7 @@ class Arm:
     """What is measured with: the pool, the base where joints are found from poses, and the joints' columns."""
 
     pool: kinematic.CostPool
-    base: Any  # wxyz_xyz, None where joints were recorded
+    base: Any  # wxyz_xyz, and whole metres to be added, exact in float32; None where joints were recorded
     index: tuple[int, ...] = field(metadata=STATIC)
 
 
@@ -111,6 +111,8 @@ def needs(recorded: Recorded, params: KinematicSetting) -> Needs:
             code="bad_base",
             key="kinematic.T_world_base",
         )
+    whole_m = np.where(np.abs(base[4:]) > NEAR_M, np.round(base[4:]), 0.0)
+    base = np.concatenate([base[:4], base[4:] - whole_m, whole_m])
     body = moving_body(recorded, None)
     return Needs(bodies=(body,), robot=robot, constants=Arm(pool=pool, base=base, index=()))
 
@@ -134,7 +136,7 @@ def measure(batch: EpisodeBatch, context: Context, params: KinematicSetting) -> 
         finite = jnp.isfinite(q).all(axis=-1)
         q, valid, reached = jnp.where(finite[..., None], q, 0.0), jnp.asarray(batch.frame_valid) & finite, finite
     else:
-        q, reached = _solve(robot, jnp.asarray(batch.poses)[:, :, 0], arm.base, p)
+        q, reached = _solve(robot, jnp.asarray(batch.poses)[:, :, 0], _bases(arm.base, batch), p)
         valid = jnp.asarray(batch.valid)[:, :, 0]
     limits = {k: jnp.asarray(getattr(robot, k), q.dtype) for k in ("lower", "upper", "velocity_limit")}
 
@@ -156,10 +158,18 @@ def measure(batch: EpisodeBatch, context: Context, params: KinematicSetting) -> 
     return out
 
 
-def _solve(robot: Robot, poses: Any, base: Any, p: KinematicSetting) -> tuple[Any, Any]:
+def _bases(base: Any, batch: EpisodeBatch) -> Any:
+    """The base's pose [B, 7], counted from each episode's origin."""
+    B = batch.poses.shape[0]
+    pose, whole_m = base[:7], base[7:]
+    position = jnp.broadcast_to(whole_m, (B, 3)) - (0.0 if batch.origin_m is None else jnp.asarray(batch.origin_m))
+    return jnp.concatenate([jnp.broadcast_to(pose[:4], (B, 4)), position + pose[None, 4:]], axis=-1)
+
+
+def _solve(robot: Robot, poses: Any, bases: Any, p: KinematicSetting) -> tuple[Any, Any]:
     """(joints, pose reached) along every trajectory: the first frame's from many seeds, the others by least steps."""
-    T_base_world = se3.inverse(jnp.asarray(base, poses.dtype))
-    tips = jax.vmap(jax.vmap(lambda pose: se3.compose(T_base_world, pose)))(poses)
+    T_base_world = jax.vmap(se3.inverse)(jnp.asarray(bases, poses.dtype))
+    tips = jax.vmap(lambda T, track: jax.vmap(lambda pose: se3.compose(T, pose))(track))(T_base_world, poses)
     tolerance = {
         "position_tolerance_m": p.position_tolerance_m,
         "rotation_tolerance_rad": p.rotation_tolerance_rad,
