@@ -175,19 +175,23 @@ def _delimiter(path: Path, head: str) -> str:
     return next((d for d in possible if d in bare), possible[0])
 
 
+MISSING = ("NA", "N/A", "n/a", "na", "null")
+"""What a cell says, besides nothing and NaN, where a number or a truth is not known."""
+
+
 def _typed(column: str, texts: Sequence[str], names: Collection[str]) -> list[Any]:
     """Cells of one column of text as the narrowest of int, float, bool, text that holds them all."""
     if column in names:
         return [_cell(column, t, names) for t in texts]
     cells = [t.strip() for t in texts]
-    known = [c for c in cells if c]
+    known = [c for c in cells if c not in ("", *MISSING)]
     kinds = () if any("_" in c for c in known) else (int, float)  # Python takes 1_0 for ten
     for kind in (*kinds, lambda c: TRUTH[c.lower()]):
         try:
             made = {c: _known(kind(c)) for c in known}
         except (ValueError, KeyError):
             continue
-        return [made[c] if c else None for c in cells]
+        return [made.get(c) for c in cells]
     return [c or None for c in cells]
 
 

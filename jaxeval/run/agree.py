@@ -29,7 +29,7 @@ from jaxeval.run.holdouts import coefficients, compiled, filled, held_out, liste
 from jaxeval.stats.agreement import alpha_bootstrap, icc_2_1, icc_2_k
 from jaxeval.stats.calibration import auroc
 from jaxeval.stats.estimate import Status
-from jaxeval.stats.ranking import EXACT_N, exact_p, kendall, permutation_p, spearman
+from jaxeval.stats.ranking import EXACT_N, exact_p, kendall, order_of, permutation_p, spearman
 
 SUCCESS = (*RECORDED, *(name for name, of in ALIASES.items() if of in RECORDED))
 POLICY = ("policy", "group")
@@ -360,7 +360,8 @@ def _of_raters(joined: _Joined, settings: Settings) -> Iterable[AgreementRow]:
     """Agreement of the raters with each other, of all executions and of successes alone."""
     assert joined.ratings is not None
     key = jax.random.key(settings.seed)
-    ratings = filled(np.nan_to_num(joined.ratings))
+    middle = float(np.nanmedian(joined.ratings))  # no coefficient knows of it, float32 does
+    ratings = filled(np.nan_to_num(joined.ratings - middle))
     measure = compiled(_agreements, len(ratings), "resamples_n")
     for scope, mine in _scopes(joined):
         there = filled(np.isfinite(joined.ratings) & mine[:, None])
@@ -445,8 +446,8 @@ def _ranked(
         there = np.frombuffer(mask, bool)
         n, lost = int(there.sum()), int(rows.sum() - there.sum())
         # of every metric, those not meant here left at 0: so all calls have one shape
-        x = np.stack([np.where(there & (name in names), v, 0.0) for name, v in metrics.items()])
-        y = np.where(there, truth, 0).astype(truth.dtype)
+        x = np.stack([order_of(v, there & (name in names)) for name, v in metrics.items()])
+        y = there & truth if success else order_of(truth, there)
         columns = (filled(x, 1), filled(y), filled(there))
         taus = n <= KENDALL_N
         made = compiled(_correlations, columns[0].shape[1], "taus")(*columns, level=settings.level, taus=taus)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxeval.io.errors import InputError
@@ -153,7 +154,8 @@ def _measured(values: Sequence[Any], value: str, where: str) -> dict[str, Any]:
     if all(isinstance(v, bool) for v in known):
         made: Any = wilson(sum(known), len(known))
     else:
-        made = mean_of(np.asarray(known, np.float32), np.ones(len(known), bool))
+        with jax.enable_x64(True):
+            made = mean_of(np.asarray(known, float), np.ones(len(known), bool))
     numbers = {key: float(x) for key, x in (("mean", made.value), ("low", made.low), ("high", made.high))}
     finite = {key: x if np.isfinite(x) else None for key, x in numbers.items()}
     return {"n": len(values), "known": len(known), **finite}

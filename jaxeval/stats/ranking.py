@@ -213,6 +213,19 @@ def centred_ranks(values: Column, valid: Mask = None) -> Float[Array, " N"]:
     return jnp.where(keep, midranks(values, keep) - (n + 1) / 2, 0).astype(jnp.result_type(float))
 
 
+def order_of(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Places from 0 of the valid values among them, equal values at one place; 0 where not valid.
+
+    On the host, in float64: rank statistics of the places are those of the values, which float32 may hold as equal.
+
+    >>> order_of(np.array([1.7e9 + 2, 1.7e9 + 1, np.nan, 1.7e9 + 2]), np.array([True, True, False, True])).tolist()
+    [1.0, 0.0, 0.0, 1.0]
+    """
+    out = np.zeros(len(values))
+    out[valid] = np.unique(np.asarray(values, float)[valid], return_inverse=True)[1]
+    return out
+
+
 # ------------------------------------------------------------------------------------------------------------- inside
 
 
