@@ -254,7 +254,7 @@ def _frozen(value: Any) -> Any:
     return tuple((k, _frozen(v)) for k, v in value.items()) if isinstance(value, dict) else value
 
 
-def _source(episodes: Any, options: Any = None) -> Any:
+def _source(episodes: Any, options: Any = None, *, notes: bool = True) -> Any:
     from omegaconf import ListConfig, OmegaConf
 
     from jaxeval.io.source import open_source
@@ -264,6 +264,8 @@ def _source(episodes: Any, options: Any = None) -> Any:
     source = open_source(list(episodes) if isinstance(episodes, ListConfig) else str(episodes), **given)
     for _, sentence in source.refused:
         print(f"refused: {sentence}", file=sys.stderr)
+    for sentence in source.notes if notes else ():
+        print(f"note: {sentence}", file=sys.stderr)
     return source
 
 
@@ -331,7 +333,7 @@ def _score(config: Any) -> None:
     _required(config, "episodes")
     settings = _settings(config)
     reference, about = (None, {}) if config.reference is None else load_reference(config.reference)
-    source = _source(config.episodes, config.options)
+    source = _source(config.episodes, config.options, notes=False)
     out = _out(config)
     scores = run.score(
         reference,

@@ -5,12 +5,53 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jaxeval.io.errors import InputError
+
+Named = TypeVar("Named")
+
+
+def children(folder: Path) -> list[Path]:
+    """What a folder holds, in order, but hidden entries and links to the folder itself or one that holds it.
+
+    Raises:
+        InputError: the folder cannot be read.
+    """
+    try:
+        inside = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+    except OSError as error:
+        raise InputError(
+            f"{folder}: this folder cannot be read ({error.strerror or error}); expected one that you may list; change "
+            "its permissions or name another"
+        ) from error
+    above = (folder.resolve(), *folder.resolve().parents)
+    return [p for p in inside if not (p.is_symlink() and p.resolve() in above)]
+
+
+def once(found: Iterable[Named], path_of: Callable[[Named], Path]) -> tuple[list[Named], list[str]]:
+    """What was found, each file or folder once, and a sentence for each other name of one: a link, or named again.
+
+    The name that is no link stays, else the first.
+    """
+    by_place: dict[Path, list[Named]] = {}
+    for one in found:
+        by_place.setdefault(path_of(one).resolve(), []).append(one)
+    kept, said = list[Named](), list[str]()
+    for same in by_place.values():
+        stays = next((one for one in same if not path_of(one).is_symlink()), same[0])
+        kept.append(stays)
+        others = [path_of(one) for one in same if one is not stays]
+        said += [
+            f"{other} is {path_of(stays)}, a second time; it counts once"
+            if other != path_of(stays)
+            else f"{other} is named twice; it counts once"
+            for other in others
+        ]
+    return kept, said
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -22,6 +22,7 @@ import numpy as np
 
 from jaxeval.io.cleaning import CLEANING_FINDINGS, clean
 from jaxeval.io.errors import InputError
+from jaxeval.io.files import children, once
 from jaxeval.io.readers.bop import is_bop, read_bop
 from jaxeval.io.readers.hdf5 import refuse_hdf5
 from jaxeval.io.readers.lerobot import is_lerobot, read_lerobot
@@ -295,8 +296,8 @@ register(Reader("jaxeval store (folder)", marker("meta.json"), open_store, says=
 class Source:
     """Parts of one task, as one: rows count through the parts in order."""
 
-    def __init__(self, parts: list[Part], refused: list[tuple[Path, str]]) -> None:
-        self.parts, self.refused = parts, refused
+    def __init__(self, parts: list[Part], refused: list[tuple[Path, str]], notes: Sequence[str] = ()) -> None:
+        self.parts, self.refused, self.notes = parts, refused, tuple(notes)
         self.bodies = tuple(b for b in parts[0].bodies if all(b in p.bodies for p in parts))
         named = {p.joint_names for p in parts}
         self.joint_names = parts[0].joint_names if len(named) == 1 else ()  # () where the parts differ
@@ -356,7 +357,7 @@ class Source:
         parts = [p for p in self.parts if p.task == task]
         if not parts:
             raise InputError(f"{self.parts[0].path}: no episodes of {task}, only of {', '.join(self.tasks)}")
-        return Source(parts, self.refused)
+        return Source(parts, self.refused, self.notes)
 
     def iter_episodes(self) -> Iterator[Episode]:
         """Every episode, part after part."""
@@ -446,7 +447,7 @@ def open_source(path: str | Path | list[str | Path] | tuple[str | Path, ...], **
         raise InputError(f"{unknown[0]}: no format takes this option; expected one of {known}; correct the name")
     named = list(path) if isinstance(path, list | tuple) else [path]
     named = [one for one in named if not _is_beside(Path(one))] or named if len(named) > 1 else named
-    paths = list(dict.fromkeys(found for one in named for found in _expand(one)))
+    paths, notes = once((found for one in named for found in _expand(one)), lambda p: p)
     parts: list[Part] = []
     refused: list[tuple[Path, str]] = []
     for one in paths:
@@ -459,7 +460,7 @@ def open_source(path: str | Path | list[str | Path] | tuple[str | Path, ...], **
             raise InputError("no source given, expected a path, a glob or bundled:NAME; name at least one")
         more = f" (and {len(refused) - 1} more refused)" if len(refused) > 1 else ""
         raise InputError(refused[0][1] + more)
-    return Source(parts, refused)
+    return Source(parts, refused, notes)
 
 
 def reader_of(path: Path) -> Reader | None:
@@ -524,8 +525,8 @@ def _search(path: Path) -> Iterator[Path]:
     if found:
         yield path
     elif path.is_dir():
-        for child in sorted(path.iterdir()):
-            if not child.name.startswith(".") and not _is_beside(child):
+        for child in children(path):
+            if not _is_beside(child):
                 yield from _search(child)
 
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.files import once
 from jaxeval.io.records import ALIASES, in_package, truth_of
 from jaxeval.io.records import SUCCESS as RECORDED
 from jaxeval.io.records.columns import direction_of
@@ -103,8 +104,9 @@ def agree(
     if not files:
         raise InputError("metrics is empty, expected at least one table of scores; give metrics=FILE")
     names = {*NAMES, *(written_apart(files) & {holdout, *given})}
+    files, notes = once(files, lambda f: f)
     tables = [read_table(f, names=names) for f in files]
-    notes = [sentence for t in tables for sentence in t.refused]
+    notes += [sentence for t in tables for sentence in t.refused]
     rated = None if ratings is None else read_table(ratings)
     notes += [] if rated is None else list(rated.refused)
     merged = _merged(tables)

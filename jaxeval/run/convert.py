@@ -72,10 +72,10 @@ def convert(
         raise InputError(f"to is '{to}'; expected one of {', '.join(KINDS)}; correct the setting")
     if precision not in ("float32", "float64"):
         raise InputError(f"precision is '{precision}'; expected float32 or float64; correct the setting")
-    if to == "tum" and out.exists() and (out.is_file() or any(out.iterdir())):
+    if to in ("tum", "lerobot") and out.exists() and (out.is_file() or any(out.iterdir())):
         if not overwrite:
             raise InputError(f"{out}: it exists already; give overwrite=true or choose another path")
-        if not (out / RECORD).is_file():
+        if not _record_of(to, out).is_file():
             raise InputError(f"{out}: it was not written by convert, so it is not overwritten; choose another path")
     if absent := [b for b in rename if b not in source.bodies]:
         raise InputError(_absent(source, absent, source.bodies))
@@ -104,7 +104,7 @@ def convert(
             overwrite=overwrite,
         )
     elif to == "lerobot":
-        made.actions += write_lerobot(out, list(_counted(episodes, made)), fps=fps, task=task)
+        made.actions += write_lerobot(out, list(_counted(episodes, made)), fps=fps, task=task, overwrite=overwrite)
     elif to == "training":
         demonstrations, layout = _counted(shown(episodes, made.left_out), made), layout_of(source.parts)
         about = {"source_hash": source.hash}
@@ -193,9 +193,14 @@ def _tum(folder: Path, e: Episode, made: Converted) -> None:
         made.actions.append(Finding("not_in_tum", "info", str(made.path), found, "poses alone", "left out"))
 
 
+def _record_of(kind: str, out: Path) -> Path:
+    """Where the record of a conversion is: in a folder of TUM files, beside what else was written."""
+    return out / RECORD if kind == "tum" else out.with_name(f"{out.name}.{RECORD}")
+
+
 def _record(made: Converted) -> None:
     """`conversion.json`: in the folder of TUM files, beside what else is written, which holds only its own."""
-    path = made.path / RECORD if made.kind == "tum" else made.path.with_name(f"{made.path.name}.{RECORD}")
+    path = _record_of(made.kind, made.path)
     record: dict[str, Any] = dataclasses.asdict(made) | {"path": made.path.name}
     write_text(path, json.dumps(record, indent=1, default=_plain) + "\n")
 

@@ -58,7 +58,7 @@ def score(
     plan = make_plan(reference, source, metrics, spec=spec, settings=settings, batch_n=batch_n)
     folder = open_folder(out) if out is not None else None
     scores = plan.score(source, frames_to=folder if frames else None, progress=progress)
-    notes = [str(f) for f in source.findings if f.severity != "info"]
+    notes = [*source.notes, *(str(f) for f in source.findings if f.severity != "info")]
     notes += accounts(scores.columns["mended"], info=False)
     scores = dataclasses.replace(scores, notes=(*notes, *scores.notes))
     if folder is not None:

@@ -18,10 +18,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from jaxeval.io.errors import InputError
+from jaxeval.io.files import children, once
 from jaxeval.io.records.outcome_counts import is_counts, rows_of_counts, with_stages
 from jaxeval.io.store.attributes import PREFIX
 from jaxeval.io.tables import NAMES, QUANTITIES, SUFFIXES, Table, few, name_of, read_table, written_apart
@@ -106,7 +108,10 @@ def read_records(where: Where, *, columns: Mapping[str, str] | None = None, name
     refused: list[str] = []
     notes: list[str] = []
     text = {*NAMES, *names, *(old for new, old in (columns or {}).items() if new in NAMES)}
-    files = list(_files(where))
+    files: list[tuple[str | None, Path, bool]] = []
+    for _, of_policy in groupby(sorted(_files(where), key=lambda f: f[0] or ""), key=lambda f: f[0]):
+        kept, twice = once(of_policy, lambda f: f[1])
+        files, notes = files + kept, notes + twice
     text |= written_apart(path for _, path, _ in files)
     for policy, path, alone in files:
         try:
@@ -185,7 +190,7 @@ def _inside(path: Path) -> Iterator[tuple[Path, bool]]:
         if (path / name).is_file():
             yield path / name, True
             return
-    inside = sorted(p for p in path.iterdir() if not p.name.startswith("."))
+    inside = children(path)
     found = [(f, False) for p in inside if p.is_dir() for f, _ in _inside_or_none(p)]
     found += [(p, False) for p in inside if p.is_file() and p.suffix.lower() in SUFFIXES and p.suffix != ".json"]
     if not found:

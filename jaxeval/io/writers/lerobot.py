@@ -51,8 +51,9 @@ def write_lerobot(
     fps: float | None = None,
     robot_type: str = "unknown",
     task: str | None = None,
+    overwrite: bool = False,
 ) -> list[Finding]:
-    """Write a new data set at `path`, all or nothing, and return a finding for everything that is lost or changed.
+    """Write a data set at `path`, all or nothing, and return a finding for everything that is lost or changed.
 
     Without `fps` it is one over the median time step of all episodes. `task` replaces the episodes' own. Features are
     ``observation.pose.NAME`` (x, y, z, qx, qy, qz, qw; metres, world frame), ``observation.gripper_width``,
@@ -61,13 +62,14 @@ def write_lerobot(
     ``next.success`` (at the last frame, written if every outcome is known), ``next.done``.
 
     Raises:
-        InputError: `path` exists, there is no episode, they hold different bodies, joints or actions, or an episode
-            has fewer than two valid frames or time stamps that do not increase. Nothing is left behind.
+        InputError: `path` exists and is not to be overwritten, there is no episode, they hold different bodies, joints
+            or actions, or an episode has fewer than two valid frames or time stamps that do not increase. Nothing is
+            left behind.
     """
     path = Path(path)
     findings = FileFindings(path, WRITE_FINDINGS)
-    if path.exists():
-        raise InputError(f"{path}: it exists already; choose another path")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path}: it exists already; choose another path, or pass overwrite=True")
     layout = _layout(path, episodes, findings)
     prepared = [_checked(path, e) for e in episodes]
     if any((e.frame_valid[:, None] & ~e.valid).any() for e in prepared):
@@ -79,7 +81,7 @@ def write_lerobot(
     fps = float(round(fps)) if abs(fps - round(fps)) < 1e-3 * fps else float(fps)
     texts = [task or e.task or "unknown" for e in episodes]
     tasks = list(dict.fromkeys(texts))
-    with atomic_folder(path, replace=False) as folder:
+    with atomic_folder(path, replace=overwrite) as folder:
         frames_n, rounded_m, statistics = 0, 0.0, []
         data = folder / "data" / "chunk-000" / "file-000.parquet"
         data.parent.mkdir(parents=True)
