@@ -387,7 +387,7 @@ def _inspect(config: Any) -> None:
     print(run.text(found))
     if config.out is not None:
         path = open_folder(config.out) / "inspection.json"
-        path.write_text(json.dumps(run.as_json(found), indent=1) + "\n")
+        path.write_text(json.dumps(run.as_json(found), indent=1) + "\n", encoding="utf-8")
         print(f"inspection: {path}")
 
 

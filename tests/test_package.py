@@ -24,6 +24,8 @@ CORE_MAY_IMPORT = {"jax", "jaxlie", "jaxtyping", "numpy", "jaxeval"}
 HOST_MAY_IMPORT = {"scipy", "sklearn", "statsmodels"}  # inside functions of files named *_host.py
 HEAVY = {"h5py", "hydra", "jinja2", "matplotlib", "mujoco", "omegaconf", "pandas", "pyarrow", "ray", "scipy", "torch"}
 VAGUE = {"utils", "helpers", "common", "base"}
+OPENS_NO_TEXT = ("jaxeval/io/readers/rosbag2.py", "jaxeval/io/readers/mcap.py")
+"""They open bags, by methods of that name."""
 MAX_LINES = 600
 
 
@@ -90,6 +92,27 @@ def test_no_file_is_over_the_limit() -> None:
 def test_no_module_has_a_vague_name() -> None:
     named = [p for p in MODULES if VAGUE & set(p.relative_to(PACKAGE).with_suffix("").parts)]
     assert not named
+
+
+def test_text_is_read_and_written_in_a_named_encoding() -> None:
+    """Python's default is the machine's: a name with an accent would be another one elsewhere."""
+    found = []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            named = {k.arg for k in node.keywords}
+            texts = [a.value for a in [*node.args, *(k.value for k in node.keywords)] if isinstance(a, ast.Constant)]
+            binary = any(isinstance(t, str) and "b" in t for t in texts) and called == "open"
+            if called == "read_text" and not node.args and "encoding" not in named:
+                found.append(f"{name(path)}:{node.lineno}")
+            if called == "write_text" and isinstance(node.func, ast.Attribute) and "encoding" not in named:
+                found.append(f"{name(path)}:{node.lineno}")
+            is_file = called == "open" and (isinstance(node.func, ast.Name) or not node.args or texts)
+            if is_file and not binary and "encoding" not in named and name(path) not in OPENS_NO_TEXT:
+                found.append(f"{name(path)}:{node.lineno}")
+    assert not found
 
 
 def test_nothing_is_left_unfinished() -> None:

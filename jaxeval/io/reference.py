@@ -49,7 +49,7 @@ def load_reference(path: str | Path) -> tuple[Reference, dict[str, Any]]:
         if not file.is_file():
             raise InputError(f"{file}: no such file; expected a reference made by `jaxeval fit`; check the path")
     try:
-        table = json.loads(text.read_text())
+        table = json.loads(text.read_text("utf-8"))
         with np.load(npz) as arrays:
             values = {name: arrays[name] for name in ARRAYS}
     except KeyError as error:

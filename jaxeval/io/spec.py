@@ -87,7 +87,7 @@ def read_task(task: str | Path) -> tuple[Any, str]:
         path = conf_dir() / "task" / f"{task}.yaml"
     if not path.is_file():
         raise InputError(f"{path}: no such task spec; known tasks are {', '.join(task_names())}, or give a YAML path")
-    with path.open() as f:
+    with path.open(encoding="utf-8-sig") as f:
         try:
             data = yaml.load(f, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         except yaml.YAMLError as error:

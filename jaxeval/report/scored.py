@@ -296,7 +296,7 @@ def _read_record(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: no such file; expected the folder that `jaxeval score` wrote; check scores=DIR")
     refuse_lfs_pointer(path)
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(path.read_text("utf-8"))
         if not isinstance(record, dict):
             raise ValueError("not an object")
     except ValueError as error:

@@ -74,7 +74,7 @@ def _described(path: Path) -> dict[str, float]:
     import yaml
 
     try:
-        described: Any = yaml.safe_load(path.read_text())
+        described: Any = yaml.safe_load(path.read_text("utf-8"))
         arm = [a["joint"] for a in described["actuators"] if a["part"] == "arm"]
         return {joint: float(described["velocity_limits"][joint]) for joint in arm}
     except (yaml.YAMLError, UnicodeDecodeError, OSError, KeyError, TypeError, ValueError) as error:

@@ -36,7 +36,7 @@ def load_robot(name: str) -> Robot:
             f"robot '{name}': none of that name comes with the package; expected one of {', '.join(robot_names())}; "
             "or read a description with read_robot(PATH, base_link=..., tip_link=...)"
         )
-    return robot_from_dict(json.loads(path.read_text()), name)
+    return robot_from_dict(json.loads(path.read_text("utf-8")), name)
 
 
 def read_robot(path: str | Path, *, base_link: str, tip_link: str, gripper_joints: Sequence[str] = ()) -> Robot:

@@ -31,5 +31,5 @@ def load_pool(name: str) -> CostPool:
 
 def pool_of(path: Path) -> CostPool:
     """The pool in a file."""
-    percentiles = json.loads(path.read_text())["cost_percentiles"]
+    percentiles = json.loads(path.read_text("utf-8"))["cost_percentiles"]
     return CostPool(p10=np.float64(percentiles["10"]), p90=np.float64(percentiles["90"]), name=path.stem)  # type: ignore[arg-type]

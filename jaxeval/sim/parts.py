@@ -53,7 +53,7 @@ class Parts:
         parts.stored()  # refuses another rollout's store, before anything is made beside it
         try:
             parts.folder.mkdir(parents=True, exist_ok=True)
-            lock = (parts.folder / "lock").open("w")
+            lock = (parts.folder / "lock").open("w", encoding="utf-8")
         except OSError as error:
             raise InputError(f"{out}: cannot write there ({error.strerror}); choose another folder") from error
         with lock:
@@ -158,7 +158,7 @@ class Parts:
     def _outcomes(self, store: Store) -> dict[str, Outcome]:
         """Outcomes of a store's episodes by id, those of the parts among them; written beside its tables."""
         path = store.path / "rollout.jsonl"
-        known = [Outcome(**json.loads(line)) for line in path.read_text().splitlines()] if path.is_file() else []
+        known = [Outcome(**json.loads(line)) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
         known += [outcome for part in self._kept() for outcome in _outcomes_of(part)]
         lines = {outcome.episode_id: outcome for outcome in known}
         columns = (store.column(c).tolist() for c in ("episode_id", "success_at_end", "length", "group"))
@@ -167,7 +167,7 @@ class Parts:
             for name, success, length, group in zip(*columns, strict=True)
         }
         half = path.with_suffix(".writing")
-        half.write_text("".join(json.dumps(dataclasses.asdict(o)) + "\n" for o in outcomes.values()))
+        half.write_text("".join(json.dumps(dataclasses.asdict(o)) + "\n" for o in outcomes.values()), encoding="utf-8")
         half.rename(path)
         return outcomes
 
@@ -177,10 +177,10 @@ class Parts:
     def _agree(self) -> None:
         path = self.folder / "setting.json"
         if path.is_file() and self._kept():
-            self._same(path, json.loads(path.read_text()))
+            self._same(path, json.loads(path.read_text("utf-8")))
             return
         half = path.with_suffix(".writing")
-        half.write_text(json.dumps(self.identity) + "\n")
+        half.write_text(json.dumps(self.identity) + "\n", encoding="utf-8")
         half.rename(path)
 
     def _same(self, where: Path, found: Any) -> None:
@@ -196,5 +196,5 @@ class Parts:
 
 def _outcomes_of(meta: Path) -> list[Outcome]:
     """Of a part's episodes, in order, from its ``meta.json``."""
-    kept = json.loads(meta.read_text())["configuration"]
+    kept = json.loads(meta.read_text("utf-8"))["configuration"]
     return [Outcome(**outcome) for outcome in kept.get("outcomes", [kept])]  # [kept]: a part of one episode, as once

@@ -98,7 +98,7 @@ def _info(root: Path) -> dict[str, Any]:
         raise InputError(f"{root}: no meta/info.json, expected the folder of a LeRobot data set; check the path")
     refuse_lfs_pointer(path)
     try:
-        info = json.loads(path.read_text())
+        info = json.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON ({error}), expected LeRobot's info.json; copy it again") from error
     if not isinstance(info, dict):
@@ -111,7 +111,7 @@ def _episodes_v2(root: Path, findings: FileFindings) -> list[dict[str, Any]]:
     lines = []
     try:
         refuse_lfs_pointer(path)
-        text = path.read_text().splitlines()
+        text = path.read_text("utf-8-sig").splitlines()
     except InputError:
         raise
     except (OSError, ValueError) as error:
@@ -157,7 +157,9 @@ def _tasks(root: Path, major: int) -> dict[int, str]:
     """task_index -> text, as far as it can be read: the table of episodes has the texts too."""
     try:
         if major == 2:
-            lines = [json.loads(line) for line in (root / "meta" / "tasks.jsonl").read_text().splitlines() if line]
+            lines = [
+                json.loads(line) for line in (root / "meta" / "tasks.jsonl").read_text("utf-8-sig").splitlines() if line
+            ]
             return {int(line["task_index"]): str(line["task"]) for line in lines}
         table = pq.read_table(root / "meta" / "tasks.parquet")
         texts = next(n for n in ("task", "__index_level_0__") if n in table.column_names)

@@ -214,7 +214,7 @@ class _About:
 def _read_json(path: Path, findings: FileFindings) -> _About:
     beside = path.with_suffix(".json")
     try:
-        data = json.loads(beside.read_text())
+        data = json.loads(beside.read_text("utf-8-sig"))
         info, rows = data["env_info"], data.get("episodes", [])
         env_id = info["env_id"]
         if not isinstance(env_id, str):

@@ -193,7 +193,7 @@ def _step_s(path: Path, control_freq_hz: float | None, steps: list[Any]) -> floa
     if len(possible) == 1:
         return float(possible.pop())
     try:
-        cfg = json.loads((path.parent / "env_cfg.json").read_text())
+        cfg = json.loads((path.parent / "env_cfg.json").read_text("utf-8-sig"))
         step = cfg["decimation"] * cfg["sim"]["dt"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         step = None
@@ -210,7 +210,7 @@ def _results(path: Path, findings: FileFindings) -> list[dict[str, Any]]:
     for folder in (path.parent.parent, path.parent):
         beside = folder / "episode_results.jsonl"
         try:
-            text = beside.read_text()
+            text = beside.read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError):
             continue
         lines = [_json_object(line) for line in text.splitlines() if line.strip()]

@@ -234,7 +234,7 @@ def open_store(path: str | Path) -> Store:
         raise InputError(f"{path}: it has no meta.json, so it is not a jaxeval store; write it with write_store")
     refuse_lfs_pointer(meta_path)
     try:
-        meta = json.loads(meta_path.read_text())
+        meta = json.loads(meta_path.read_text("utf-8"))
         if meta["format"] != FORMAT:
             raise KeyError
         version = meta["format_version"]
@@ -512,6 +512,6 @@ def store_hash(store: Store | str | Path) -> str:
 
 def _format_of(path: Path) -> str | None:
     try:
-        return json.loads((path / "meta.json").read_text())["format"]
+        return json.loads((path / "meta.json").read_text("utf-8"))["format"]
     except (OSError, ValueError, KeyError, TypeError):
         return None

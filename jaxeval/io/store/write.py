@@ -442,7 +442,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 def write_meta(path: Path, meta: dict[str, Any]) -> None:
     """``meta.json`` at `path`, by rename."""
     with replacing(path) as unfinished:
-        unfinished.write_text(json.dumps(meta, indent=1) + "\n")
+        unfinished.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         _sync(unfinished)
 
 

@@ -313,9 +313,9 @@ def _write_meta(
     }
     meta = folder / "meta"
     (meta / "episodes" / "chunk-000").mkdir(parents=True)
-    (meta / "info.json").write_text(json.dumps(info, indent=4, ensure_ascii=False))
+    (meta / "info.json").write_text(json.dumps(info, indent=4, ensure_ascii=False), encoding="utf-8")
     together = {name: _together([s[name] for s in statistics]) for name in layout.features}
-    (meta / "stats.json").write_text(json.dumps(together, indent=4))
+    (meta / "stats.json").write_text(json.dumps(together, indent=4), encoding="utf-8")
     noughts = [0] * len(lengths)
     table: dict[str, Any] = {
         "episode_index": list(range(len(lengths))),

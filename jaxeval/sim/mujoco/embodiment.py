@@ -182,7 +182,7 @@ def path_of(name: str | Path) -> Path:
 
 def _read(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text())
+        return yaml.safe_load(path.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise InputError(f"{path}: not readable as YAML ({' '.join(str(error).split())}); correct the file") from error
 
