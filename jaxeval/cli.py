@@ -75,9 +75,9 @@ def _hydra(verb: str, words: list[str]) -> int:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from jaxeval.cli_sweep import check_experiment, keep_swept, register_resolvers
     from jaxeval.cli_sweep import given as given_words
-    from jaxeval.cli_words import overrides, what_hydra_says
+    from jaxeval.cli_sweep import keep_swept, register_resolvers
+    from jaxeval.cli_words import check_experiment, overrides, what_hydra_says
     from jaxeval.io.compile_cache import keep_compiled_code
     from jaxeval.io.errors import InputError
     from jaxeval.io.spec import conf_dir

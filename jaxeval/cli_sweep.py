@@ -105,16 +105,6 @@ ADDED = (
 """Settings of a rollout of which a store takes in one after the other: no sweep makes another store for them."""
 
 
-def check_experiment(verb: str, words: Sequence[str]) -> None:
-    """InputError where an experiment on the command line is another verb's."""
-    from jaxeval.cli_words import experiments
-    from jaxeval.io.errors import InputError
-
-    for name, preset in experiments(words).items():
-        if (meant := preset["verb"]) != verb:
-            raise InputError(f"experiment={name} is one of `jaxeval {meant}`; run `jaxeval {meant} experiment={name}`")
-
-
 def keep_swept(folder: Path, verb: str) -> None:
     """Write what was swept beside a run's results."""
     from hydra.core.hydra_config import HydraConfig

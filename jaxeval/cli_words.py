@@ -129,6 +129,13 @@ def experiments(words: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {name: yaml.safe_load(f.read_text(encoding="utf-8")) for name, f in files.items() if name and f.is_file()}
 
 
+def check_experiment(verb: str, words: Sequence[str]) -> None:
+    """InputError where an experiment on the command line is another verb's."""
+    for name, preset in experiments(words).items():
+        if (meant := preset["verb"]) != verb:
+            raise InputError(f"experiment={name} is one of `jaxeval {meant}`; run `jaxeval {meant} experiment={name}`")
+
+
 def _once(settings: list[str]) -> None:
     counts = Counter(s.partition("=")[0].lstrip("+") for s in settings)
     for key, times in counts.items():

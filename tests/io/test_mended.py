@@ -146,7 +146,7 @@ def counted(episodes: list[Episode], code: str) -> int:
     return sum(int(re.search(r"(\d+) (?:frame|row)", one)[1]) for _, one in found)  # type: ignore[index]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_file_and_its_store_give_the_same_and_the_account_is_true(
     name: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -75,6 +75,7 @@ def near(runs: list[Episode], reference: Reference) -> dict[str, list[Any]]:
     return measured(source_of(runs, task="stack_cube"), reference, BASE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("by_m", "path"), [(1e3, "memory"), (1e5, "float64"), (1e6, "memory"), (1e6, "float64"), (1e6, "float32")]
 )
