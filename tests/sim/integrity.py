@@ -374,7 +374,7 @@ def altered(change: Callable[[mujoco.MjSpec], None], task: Task = PARCEL_STOW) -
     """The task with its scene changed before it is compiled."""
 
     class Altered(Task):
-        def spec(self, embodiment: Embodiment) -> mujoco.MjSpec:
+        def mjspec(self, embodiment: Embodiment) -> mujoco.MjSpec:
             spec = task.mjspec(embodiment)
             change(spec)
             return spec
